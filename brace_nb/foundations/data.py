@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import io, json, os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['HELD_OUT_DESIGNER', 'DESIGNERS', 'TRAINING_DESIGNERS', 'SPLITS', 'data_folder', 'box_shrink', 'Sprites', 'Tuples',
-           'load_emoji', 'on_background']
+__all__ = ['HELD_OUT_DESIGNER', 'DESIGNERS', 'TRAINING_DESIGNERS', 'SPLITS', 'CLIP_MEAN', 'CLIP_STD', 'IMAGE_SUFFIXES',
+           'data_folder', 'box_shrink', 'Sprites', 'on_background', 'Tuples', 'load_emoji', 'contact_sheet', 'to_float',
+           'normalise', 'place', 'colour_jitter', 'as_generator', 'augment', 'Photos', 'load_coco', 'load_flickr30k',
+           'load_shards', 'read_embeddings', 'load_embeddings']
 
 # %% ../../nbs/foundations/00_data.ipynb #9580be3c
 HELD_OUT_DESIGNER = "twemoji" # never seen in training; its pictures of training concepts test the style gap
@@ -84,6 +86,24 @@ class Sprites:
         if size not in self._sizes: self._sizes[size] = box_shrink(self._sizes[self.native], self.native//size)
         return self._sizes[size][np.searchsorted(self.ids, ids)]
 
+# %% ../../nbs/foundations/00_data.ipynb #201a86d6
+def on_background(
+    rgba,           # pictures, uint8, shape (..., H, W, 4), numpy or torch
+    background=255, # grey level, (r, g, b), or one colour for each picture of shape (..., 3); 0..255
+):                  # uint8 RGB, shape (..., H, W, 3); torch in, torch out on the same device
+    "Pictures over a plain background: alpha * colour + (1 - alpha) * background, rounded to the nearest integer."
+    if rgba.ndim < 3 or rgba.shape[-1] != 4 or rgba.dtype not in (np.uint8, torch.uint8):
+        raise ValueError(f"pictures must be uint8 RGBA of shape (..., H, W, 4); got {rgba.dtype} {tuple(rgba.shape)}.")
+    shade = np.asarray(background.cpu() if isinstance(background, Tensor) else background)
+    if shade.dtype.kind not in "iuf" or shade.ndim and shade.shape[-1] != 3 or not ((shade >= 0) & (shade <= 255)).all():
+        raise ValueError(f"background must be a grey level, (r, g, b), or colours of shape (..., 3), each 0..255; got {background!r:.80}.")
+    shade = np.rint(shade).astype(np.int32)
+    if shade.ndim: shade = shade[..., None, None, :]
+    if isinstance(rgba, Tensor): wide, shade, narrow = rgba.int(), torch.from_numpy(np.asarray(shade)).to(rgba.device), torch.uint8
+    else: wide, narrow = rgba.astype(np.int32), np.uint8
+    mixed = (wide[..., :3]*wide[..., 3:] + shade*(255 - wide[..., 3:]) + 127)//255
+    return mixed.to(narrow) if isinstance(rgba, Tensor) else mixed.astype(narrow)
+
 # %% ../../nbs/foundations/00_data.ipynb #83f1fef0
 def _some(values, allowed, what):
     "`values` (one or several) as a list, each one of `allowed`."
@@ -91,6 +111,8 @@ def _some(values, allowed, what):
     bad = [v for v in values if v not in allowed]
     if bad: raise ValueError(f"{what} must be one of {list(allowed)}; got {bad}.")
     return values
+
+def _among(column, values): return np.any([(column == v).to_numpy(bool) for v in values], 0) if values else np.zeros(len(column), bool)
 
 # %% ../../nbs/foundations/00_data.ipynb #c165b91e
 @dataclass(eq=False)
@@ -100,17 +122,20 @@ class Tuples:
     texts:"pandas.DataFrame"    # columns id, lang, kind, text
     pictures:dict               # designer -> source of pictures (`ids`, `read(ids, size)`)
     optional_kinds:tuple=()     # kinds that `captions` gives only when asked for by name
+    vectors:dict=field(default_factory=dict) # name -> precomputed embeddings, shape (N, D), in the order of `concepts`
 
     def __len__(self)->int: return len(self.concepts)
     def __repr__(self):
-        return f"Tuples({len(self):,} concepts; designers: {', '.join(self.designers) or 'none'}; {len(self.texts):,} captions in {len(self.languages)} languages)"
+        parts = [f"{len(self):,} concepts", f"designers: {', '.join(self.designers)}" if self.pictures else "",
+                 f"embeddings: {', '.join(self.vectors)}" if self.vectors else "", f"{len(self.texts):,} captions, languages: {len(self.languages)}" if len(self.texts) else ""]
+        return f"Tuples({'; '.join(p for p in parts if p)})"
 
     @property
     def designers(self)->tuple: return tuple(self.pictures)
     @property
-    def languages(self)->tuple: return tuple(dict.fromkeys(self.texts["lang"]))
+    def languages(self)->tuple: return tuple(self.texts["lang"].unique())
     @property
-    def kinds(self)->tuple: return tuple(dict.fromkeys(self.texts["kind"]))
+    def kinds(self)->tuple: return tuple(self.texts["kind"].unique())
 
     def _ids(self, ids)->np.ndarray:
         "`ids` as an integer array whose members all exist; None means all."
@@ -158,14 +183,25 @@ class Tuples:
                                           f"Pass ids from `available({designer!r})`.")
         return self.pictures[designer].read(ids, size)
 
+    def embeddings(self,
+        name:str=None, # one of `vectors`; needed when there are several
+        ids=None,      # concept ids, any order; None means all
+    )->np.ndarray:     # shape (N, D), in the stored type
+        "Precomputed embeddings of `ids`."
+        if not self.vectors: raise ValueError("this data set holds no precomputed embeddings; `load_embeddings` reads them.")
+        if name is None and len(self.vectors) > 1: raise ValueError(f"pass the name of the embeddings, one of {list(self.vectors)}.")
+        matrix = self.vectors[_some(name or next(iter(self.vectors)), self.vectors, "name")[0]]
+        return matrix if ids is None else matrix[self.concepts.index.get_indexer(self._ids(ids))]
+
     def captions(self,
         lang=None, # one or several of `languages`; None means all
         kind=None, # one or several of `kinds`; None means all but `optional_kinds`
         ids=None,  # concept ids; None means all
     ):             # DataFrame with columns id, lang, kind, text, in the order of the data
         "Captions of `ids` in `lang` of `kind`."
-        keep = self.texts["lang"].isin(_some(lang, self.languages, "lang")) if lang is not None else ~self.texts["lang"].isna()
-        keep &= self.texts["kind"].isin(_some(kind, self.kinds, "kind")) if kind is not None else ~self.texts["kind"].isin(self.optional_kinds)
+        kinds = _some(kind, self.kinds, "kind") if kind is not None else [k for k in self.kinds if k not in self.optional_kinds]
+        keep = _among(self.texts["kind"], kinds)
+        if lang is not None: keep &= _among(self.texts["lang"], _some(lang, self.languages, "lang"))
         if ids is not None: keep &= self.texts["id"].isin(self._ids(ids))
         return self.texts[keep].reset_index(drop=True)
 
@@ -216,24 +252,355 @@ def load_emoji(
     frames = {d: _read_parquet(folder/f"images_{d}.parquet", ["id", "webp64"]) for d in DESIGNERS}
     return Tuples(concepts, texts, {d: Sprites(dict(zip(f["id"].astype("int64"), f["webp64"])), 64) for d, f in frames.items()}, ("openmoji_tag",))
 
-# %% ../../nbs/foundations/00_data.ipynb #b957d30a
-def _blend(colour, alpha, background, integer):
-    "Straight-alpha `colour` over `background`, in the 0..255 integer arithmetic or in floats."
-    mixed = colour*alpha + background*(255 - alpha)
-    return (mixed + 127)//255 if integer else mixed/255
+# %% ../../nbs/foundations/00_data.ipynb #3ed37060
+def contact_sheet(
+    rgba,                # pictures, uint8, RGBA or RGB, shape (N, H, W, 3 or 4), numpy or torch
+    columns:int=8,       # at most so many pictures in a row
+    gap:int=2,           # pixels between pictures
+    background:int=255,  # grey level of gaps and behind transparency, 0..255
+)->np.ndarray:           # uint8 RGB, one picture
+    "Pictures side by side, row by row."
+    rgba = rgba.cpu().numpy() if isinstance(rgba, Tensor) else np.asarray(rgba)
+    if rgba.ndim != 4 or rgba.shape[-1] not in (3, 4) or columns < 1:
+        raise ValueError(f"contact_sheet needs pictures of shape (N, H, W, 3 or 4) and columns >= 1; got {rgba.shape}, columns={columns}.")
+    rgb = on_background(rgba, background) if rgba.shape[-1] == 4 else rgba
+    n, height, width, _ = rgb.shape
+    columns = max(1, min(columns, n))
+    rows = -(-n//columns)
+    sheet = np.full((rows*(height+gap) + gap, columns*(width+gap) + gap, 3), background, np.uint8)
+    for i, picture in enumerate(rgb):
+        top, left = gap + i//columns*(height+gap), gap + i%columns*(width+gap)
+        sheet[top:top+height, left:left+width] = picture
+    return sheet
 
-def on_background(
-    rgba,           # pictures, uint8, shape (..., H, W, 4), numpy or torch
-    background=255, # grey level, (r, g, b), or one colour for each picture of shape (..., 3); 0..255
-):                  # uint8 RGB, shape (..., H, W, 3)
-    "Pictures with transparency over a plain background."
-    is_torch = isinstance(rgba, Tensor)
-    if rgba.shape[-1] != 4 or rgba.dtype not in (np.uint8, torch.uint8):
-        raise ValueError(f"pictures must be uint8 RGBA of shape (..., H, W, 4); got {rgba.dtype} {tuple(rgba.shape)}.")
-    shade = np.asarray(background.cpu() if isinstance(background, Tensor) else background)
-    if shade.ndim and shade.shape[-1] != 3 or (shade < 0).any() or (shade > 255).any():
-        raise ValueError(f"background must be a grey level, (r, g, b) or colours of shape (..., 3), each 0..255; got shape {shade.shape}, {shade.min()}..{shade.max()}.")
-    shade = np.rint(shade).astype(np.int32)
-    if shade.ndim: shade = shade[..., None, None, :]
-    if is_torch: return _blend(rgba[..., :3].int(), rgba[..., 3:].int(), torch.from_numpy(shade).to(rgba.device), True).to(torch.uint8)
-    return _blend(rgba[..., :3].astype(np.int32), rgba[..., 3:].astype(np.int32), shade, True).astype(np.uint8)
+# %% ../../nbs/foundations/00_data.ipynb #ef1b9a87
+CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711) # RGB; OpenAI CLIP, as in open_clip
+
+def to_float(
+    rgb, # pictures, uint8, shape (N, H, W, 3), numpy or torch
+)->Tensor: # float32 in 0..1, shape (N, 3, H, W)
+    "Pixels as the float planes an image encoder reads."
+    rgb = torch.as_tensor(rgb)
+    if rgb.ndim != 4 or rgb.shape[-1] != 3 or rgb.dtype != torch.uint8:
+        raise ValueError(f"pictures must be uint8 RGB of shape (N, H, W, 3); got {rgb.dtype} {tuple(rgb.shape)}. For RGBA call `on_background` first.")
+    return rgb.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format) / 255
+
+def normalise(
+    images:Tensor,  # float, 0..1, shape (..., 3, H, W)
+    mean=CLIP_MEAN, # mean of each colour, 0..1
+    std=CLIP_STD,   # standard deviation of each colour, > 0
+)->Tensor:          # same shape
+    "(images - mean) / std for each colour."
+    if images.ndim < 3 or images.shape[-3] != 3 or not images.is_floating_point():
+        raise ValueError(f"images must be float of shape (..., 3, H, W); got {images.dtype} {tuple(images.shape)}. `to_float` makes them.")
+    mean, std = (images.new_tensor(v).reshape(3, 1, 1) for v in (mean, std))
+    return (images - mean) / std
+
+# %% ../../nbs/foundations/00_data.ipynb #0539712d
+def place(
+    rgba,              # pictures, uint8, shape (N, S, S, 4), numpy or torch
+    angle:Tensor,      # rotation, degrees counter-clockwise, shape (N,)
+    scale:Tensor,      # magnification, > 0, shape (N,)
+    shift:Tensor,      # (right, down) in sides of the picture, shape (N, 2)
+    background:Tensor, # colours, 0..1, shape (N, 3)
+)->Tensor:             # float32 in 0..1, shape (N, 3, S, S)
+    "Turn, magnify and move each picture (bilinear), and put a plain background under it."
+    rgba = torch.as_tensor(rgba)
+    if rgba.ndim != 4 or rgba.shape[-1] != 4 or rgba.shape[1] != rgba.shape[2] or rgba.dtype != torch.uint8:
+        raise ValueError(f"pictures must be square uint8 RGBA of shape (N, S, S, 4); got {rgba.dtype} {tuple(rgba.shape)}.")
+    x = rgba.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format) / 255
+    x = torch.cat([x[:, :3]*x[:, 3:], x[:, 3:]], 1)
+    turn, shift = torch.deg2rad(angle), shift[..., None]
+    cos, sin = turn.cos()/scale, turn.sin()/scale
+    inverse = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)  # output position -> input position
+    theta = torch.cat([inverse, -2*inverse @ shift], -1).to(x)
+    grid = torch.nn.functional.affine_grid(theta, x.shape, align_corners=False)
+    x = torch.nn.functional.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return x[:, :3] + (1 - x[:, 3:])*background.to(x)[..., None, None]
+
+def colour_jitter(
+    images:Tensor,     # float, 0..1, shape (N, 3, H, W)
+    brightness:Tensor, # factor on the colours, shape (N,)
+    contrast:Tensor,   # factor on the distance to the picture's mean grey, shape (N,)
+    saturation:Tensor, # factor on the distance to the pixel's grey, shape (N,)
+)->Tensor:             # float, 0..1, same shape
+    "Brightness, contrast and saturation as one colour matrix for each picture (ITU-R 601 grey), clamped at the end only."
+    grey = images.new_tensor([0.299, 0.587, 0.114])
+    brightness, contrast, saturation = (v.to(images)[:, None, None] for v in (brightness, contrast, saturation))
+    matrix = brightness*contrast*(saturation*torch.eye(3).to(images) + (1 - saturation)*grey)
+    offset = brightness*(1 - contrast)*(images.mean((-2, -1)) @ grey)[:, None, None]
+    return (offset + matrix @ images.flatten(2)).clamp(0, 1).view_as(images)
+
+# %% ../../nbs/foundations/00_data.ipynb #3325cfd4
+def as_generator(
+    seed, # int, or a torch.Generator, which is returned as it is
+)->torch.Generator:
+    "A torch generator on the CPU from a seed."
+    if isinstance(seed, torch.Generator): return seed
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)): raise ValueError(f"pass a seed (int) or a torch.Generator; got {seed!r}.")
+    return torch.Generator().manual_seed(int(seed))
+
+def augment(
+    rgba,                   # pictures, uint8, shape (N, S, S, 4), numpy or torch
+    generator,              # torch.Generator or seed (int)
+    rotation:float=15.,     # at most this many degrees either way
+    scale:tuple=(0.8, 1.1), # smallest and largest magnification, drawn log-uniformly
+    translation:float=0.1,  # at most this part of the side, either way on each axis
+    jitter:float=0.3,       # brightness, contrast and saturation within 1 +- jitter; in [0, 1]
+    background=None,        # None: a random colour for each picture; else as in `on_background`
+)->Tensor:                  # float32 in 0..1, shape (N, 3, S, S), on the device of `rgba`
+    "Random background, rotation, size, position and colours; mirror images stay out, because left and right name different concepts."
+    low, high = scale
+    if not (rotation >= 0 and translation >= 0 and 0 <= jitter <= 1 and 0 < low <= high):
+        raise ValueError(f"need rotation >= 0, translation >= 0, 0 <= jitter <= 1, 0 < scale[0] <= scale[1]; got {rotation=}, {translation=}, {jitter=}, {scale=}.")
+    rgba, generator = torch.as_tensor(rgba), as_generator(generator)
+    unit = torch.rand(len(rgba), 10, generator=generator, device=generator.device).to(rgba.device)
+    both = 2*unit - 1
+    shade = unit[:, :3] if background is None else torch.as_tensor(background, device=rgba.device).float().expand(len(rgba), 3)/255
+    x = place(rgba, rotation*both[:, 3], low*(high/low)**unit[:, 4], translation*both[:, 5:7], shade)
+    return colour_jitter(x, *(1 + jitter*both[:, 7:]).T) if jitter else x
+
+# %% ../../nbs/foundations/00_data.ipynb #069ae87c
+class Photos:
+    "Photos of any size, read from files or archives when asked for."
+    def __init__(self,
+        places:dict, # id -> place of the encoded picture
+        fetch,       # list of places -> list of bytes
+    ): self.places, self.fetch = places, fetch
+
+    @property
+    def ids(self)->np.ndarray: return np.array(sorted(self.places), np.int64)
+
+    def read(self,
+        ids:np.ndarray, # ids that are all in `self.ids`
+        size:int,       # side, pixels
+    )->np.ndarray:      # uint8 RGBA, shape (N, size, size, 4)
+        "Shorter side to `size` (bicubic), then the central square."
+        from PIL import Image
+        if size < 1: raise ValueError(f"size must be at least 1 pixel; got {size}.")
+        out = np.empty((len(ids), size, size, 4), np.uint8)
+        places = [self.places[int(i)] for i in ids]
+        for row, place_, data in zip(out, places, self.fetch(places)):
+            try: picture = Image.open(io.BytesIO(data)).convert("RGBA")
+            except Exception as error: raise ValueError(f"{place_} is not a picture that can be read ({error}). Expected JPEG, PNG or WebP.") from error
+            width, height = picture.size
+            side = min(width, height)
+            picture = picture.resize((round(width*size/side), round(height*size/side)), Image.BICUBIC)
+            left, top = (picture.width - size)//2, (picture.height - size)//2
+            row[:] = np.asarray(picture.crop((left, top, left + size, top + size)))
+        return out
+
+def _photo_tuples(rows, fetch):
+    "Tuples of rows with keys id, place, captions [(lang, text)], and maybe split."
+    import pandas as pd
+    ids = [row["id"] for row in rows]
+    if len(set(ids)) < len(ids): raise ValueError(f"image ids must be unique; {sorted({i for i in ids if ids.count(i) > 1})[:5]} occur more than once.")
+    concepts = pd.DataFrame({"name": [next((t for _, t in row["captions"]), None) for row in rows], "place": [str(row["place"]) for row in rows]}, index=pd.Index(ids, dtype="int64", name="id"))
+    if rows and all(row.get("split") is not None for row in rows): concepts["split"] = [row["split"] for row in rows]
+    texts = pd.DataFrame([(row["id"], lang, "caption", text) for row in rows for lang, text in row["captions"]], columns=["id", "lang", "kind", "text"])
+    return Tuples(concepts, texts, {"photo": Photos({row["id"]: row["place"] for row in rows}, fetch)})
+
+# %% ../../nbs/foundations/00_data.ipynb #4905b5c3
+def _file(path, expected):
+    "`path` when it is a file, else an error that says what was expected."
+    if Path(path).is_file(): return Path(path)
+    raise FileNotFoundError(f"{path} does not exist or is not a file. Expected {expected}.")
+
+def _malformed(path, expected, got): return ValueError(f"{path} is not what was expected. Expected {expected}; got {got}.")
+
+def _read_json(path, expected):
+    "The JSON object in a file."
+    try: content = json.loads(_file(path, expected).read_text(encoding="utf-8"))
+    except ValueError as error: raise _malformed(path, expected, f"no JSON ({error})") from error
+    if not isinstance(content, dict): raise _malformed(path, expected, f"a JSON {type(content).__name__}")
+    return content
+
+def _folder_photos(rows, folder):
+    "Tuples of rows whose `place` is a file name below `folder`; every file must exist."
+    folder = Path(folder)
+    if not folder.is_dir(): raise FileNotFoundError(f"image folder {folder} does not exist. Expected the folder that holds the image files, such as {rows[0]['place'] if rows else 'x.jpg'}.")
+    missing = [row["place"] for row in rows if not (folder/row["place"]).is_file()]
+    if missing: raise FileNotFoundError(f"{len(missing)} of {len(rows)} images are not in {folder}: {missing[:3]}. Download them all, or remove them from the annotations.")
+    return _photo_tuples([{**row, "place": folder/row["place"]} for row in rows], lambda paths: (Path(p).read_bytes() for p in paths))
+
+def _karpathy_rows(path, content, expected):
+    "Rows of Karpathy and Fei-Fei's json (dataset_coco.json, dataset_flickr30k.json), which holds the usual retrieval splits."
+    try: return [dict(id=int(e.get("cocoid", e["imgid"])), place=os.path.join(e.get("filepath", ""), e["filename"]), split=e["split"], captions=[("en", s["raw"].strip()) for s in e["sentences"]])
+                 for e in content["images"]]
+    except (KeyError, TypeError, AttributeError, ValueError) as error: raise _malformed(path, expected, f"an image entry with {type(error).__name__}: {error}") from error
+
+# %% ../../nbs/foundations/00_data.ipynb #bf88b7ac
+def load_coco(
+    annotations, # captions_train2017.json and its kin, or Karpathy's dataset_coco.json (with splits)
+    images,      # folder of the image files
+)->Tuples:       # ids are COCO image ids
+    "COCO captions (Lin et al. 2014; Chen et al. 2015)."
+    expected = 'COCO captions: {"images": [{"id", "file_name", ...}], "annotations": [{"image_id", "caption", ...}]}, or Karpathy\'s {"images": [{"filename", "split", "sentences", ...}]}'
+    content = _read_json(annotations, expected)
+    if not isinstance(content.get("images"), list): raise _malformed(annotations, expected, f"an object with keys {list(content)[:8]}")
+    if "annotations" not in content: return _folder_photos(_karpathy_rows(annotations, content, expected), images)
+    try:
+        rows = {int(e["id"]): dict(id=int(e["id"]), place=e["file_name"], captions=[]) for e in content["images"]}
+        pairs = [(int(e["image_id"]), e["caption"].strip()) for e in content["annotations"]]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _malformed(annotations, expected, f"an entry with {type(error).__name__}: {error} (is this instances_*.json rather than captions_*.json?)") from error
+    if lost := [i for i, _ in pairs if i not in rows]: raise _malformed(annotations, expected, f"captions of image ids that are not listed: {lost[:5]}")
+    for i, text in pairs: rows[i]["captions"].append(("en", text))
+    return _folder_photos(list(rows.values()), images)
+
+# %% ../../nbs/foundations/00_data.ipynb #39b16e0f
+def _flickr_csv_rows(path, text, expected):
+    "Rows of the three tables in which Flickr30k travels; one of Kaggle's lines lacks its second bar, so the bar is optional."
+    import csv, re
+    header = text.split("\n", 1)[0]
+    if header.startswith("raw,sentids,split,filename"):
+        try: return [dict(id=int(r["img_id"]), place=r["filename"], split=r["split"], captions=[("en", t.strip()) for t in json.loads(r["raw"])]) for r in csv.DictReader(io.StringIO(text, newline=""))]
+        except (KeyError, TypeError, ValueError) as error: raise _malformed(path, expected, f"a row with {type(error).__name__}: {error}") from error
+    bars = re.fullmatch(r"image_name\s*\|\s*comment_number\s*\|\s*comment\s*", header)
+    line_form = re.compile(r"([^|]+?)\s*\|\s*(\d+)\s*\|?\s*(.*\S)\s*" if bars else r"([^#\t]+)#(\d+)\t\s*(.*\S)\s*")
+    rows = {}
+    for number, line in enumerate(text.splitlines()[1 if bars else 0:], 2 if bars else 1):
+        if not line.strip(): continue
+        if not (match := line_form.fullmatch(line)): raise _malformed(path, expected, f"line {number}: {line[:80]!r}")
+        rows.setdefault(match[1], []).append(("en", match[3]))
+    return [dict(id=i, place=name, captions=texts) for i, (name, texts) in enumerate(rows.items())]
+
+def load_flickr30k(
+    table,  # results.csv (Kaggle), flickr_annotations_30k.csv (Hugging Face), results_20130124.token, or dataset_flickr30k.json (Karpathy)
+    images, # folder of the image files
+)->Tuples:  # ids are the table's image numbers, or positions in it
+    "Flickr30k captions (Young et al. 2014); the json and the Hugging Face table hold Karpathy's splits."
+    expected = ('one of: "image_name| comment_number| comment" lines; csv with columns raw (JSON list), sentids, split, filename, img_id; '
+                '"NAME.jpg#0<tab>caption" lines; Karpathy\'s {"images": [{"filename", "split", "sentences", ...}]}')
+    path = _file(table, expected)
+    if path.suffix == ".json":
+        content = _read_json(path, expected)
+        if not isinstance(content.get("images"), list): raise _malformed(path, expected, f"an object with keys {list(content)[:8]}")
+        return _folder_photos(_karpathy_rows(path, content, expected), images)
+    try: text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error: raise _malformed(path, expected, f"no UTF-8 text ({error})") from error
+    if not text.strip(): raise _malformed(path, expected, "an empty file")
+    return _folder_photos(_flickr_csv_rows(path, text, expected), images)
+
+# %% ../../nbs/foundations/00_data.ipynb #9594b031
+IMAGE_SUFFIXES = ("jpg", "jpeg", "png", "webp")
+
+def _shard_files(pattern):
+    "Local files of a webdataset pattern: braces, wildcards, or a list."
+    import glob
+    from webdataset.shardlists import expand_urls
+    patterns = [pattern] if isinstance(pattern, (str, Path)) else list(pattern)
+    files = []
+    for p in patterns:
+        for url in expand_urls(str(p)):
+            found = [url] if Path(url).is_file() else sorted(glob.glob(url))
+            if not found: raise FileNotFoundError(f"{url} does not exist. Expected local tar shards such as 'shards/train-{{000000..000009}}.tar' or 'shards/*.tar'.")
+            files += found
+    return files
+
+def _shard_captions(sample, where):
+    "Captions [(lang, text)] of one sample."
+    texts = [(suffix.rpartition(".")[0] or "en", line.strip()) for suffix, data in sample.items() if suffix == "txt" or suffix.endswith(".txt")
+             for line in data.decode("utf-8").splitlines() if line.strip()]
+    if texts or "json" not in sample: return texts
+    entry = json.loads(sample["json"])
+    found = entry.get("captions", entry.get("caption", [])) if isinstance(entry, dict) else None
+    found = [found] if isinstance(found, str) else found
+    if not isinstance(found, list) or not all(isinstance(t, str) for t in found): raise ValueError(f"{where}: the json must hold `caption` (text) or `captions` (list of texts).")
+    return [("en", t.strip()) for t in found]
+
+# %% ../../nbs/foundations/00_data.ipynb #ac120fda
+def _tar_fetch():
+    "Function that reads (shard, key, suffix) places out of tar files, remembering where each file starts."
+    import tarfile
+    from webdataset.tariterators import base_plus_ext
+    index = {}
+    def fetch(places):
+        for shard, key, suffix in places:
+            with tarfile.open(shard) as tar:
+                if shard not in index:
+                    named = [(base_plus_ext(m.name), m) for m in tar if m.isreg()]
+                    index[shard] = {(k, s.lower()): m for (k, s), m in named if k is not None}
+                yield tar.extractfile(index[shard][key, suffix]).read()
+    return fetch
+
+def load_shards(
+    pattern, # local shards: 'x-{000000..000009}.tar', 'folder/*.tar', or a list of such
+)->Tuples:   # ids count the samples in the order of the shards
+    "Images and captions from WebDataset tar shards (as img2dataset and CLIP_benchmark write them)."
+    import tarfile
+    import webdataset as wds
+    files, rows = _shard_files(pattern), []
+    try:
+        for sample in wds.WebDataset(files, shardshuffle=False, nodesplitter=None, workersplitter=None, empty_check=False):
+            shard, key = sample["__url__"], sample["__key__"]
+            suffix = next((s for s in IMAGE_SUFFIXES if s in sample), None)
+            if suffix is None: raise ValueError(f"{shard}: sample {key!r} has no image. Expected one of {list(IMAGE_SUFFIXES)}; got {[k for k in sample if not k.startswith('__')]}.")
+            rows.append(dict(id=len(rows), place=(shard, key, suffix), captions=_shard_captions(sample, f"{shard}: sample {key!r}")))
+    except (tarfile.TarError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{pattern} holds a shard that cannot be read ({error}). Expected tar files of KEY.jpg, KEY.txt, KEY.json members.") from error
+    if not rows: raise ValueError(f"{pattern} holds no samples. Expected tar files of KEY.jpg, KEY.txt, KEY.json members.")
+    return _photo_tuples(rows, _tar_fetch())
+
+# %% ../../nbs/foundations/00_data.ipynb #264ad511
+def _parquet_arrays(path):
+    "Columns of a parquet file as arrays; columns of lists become matrices."
+    import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
+    arrays = {}
+    for name, column in zip((table := pq.read_table(path)).column_names, table.columns):
+        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
+            widths = pc.unique(pc.list_value_length(column)).to_pylist()
+            if len(widths) != 1 or column.null_count: raise ValueError(f"column {name!r} holds lists of lengths {widths[:5]}; embeddings need one length")
+            arrays[name] = pc.list_flatten(column).to_numpy().reshape(len(column), widths[0])
+        else: arrays[name] = column.to_numpy()
+    return arrays
+
+def _safetensors_arrays(path):
+    "Tensors of a safetensors file as arrays; bfloat16, which numpy lacks, becomes float32."
+    from safetensors import safe_open
+    with safe_open(str(path), framework="pt") as file: tensors = {k: file.get_tensor(k) for k in file.keys()}
+    return {k: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for k, t in tensors.items()}
+
+def _npz_arrays(path):
+    "Arrays of an npz file, pickled ones refused."
+    with np.load(path, allow_pickle=False) as file: return {k: file[k] for k in file.files}
+
+_READERS = {".npy": lambda p: {"embedding": np.load(p, mmap_mode="r", allow_pickle=False)}, ".npz": _npz_arrays,
+            ".safetensors": _safetensors_arrays, ".parquet": _parquet_arrays}
+
+# %% ../../nbs/foundations/00_data.ipynb #25a257d8
+def _embedding_arrays(path, key=None):
+    "All arrays of an embedding file, and the names of those that are matrices of numbers (only `key` when given)."
+    expected = "embeddings of shape (rows, dimensions) in .npy, .npz, .safetensors or .parquet (a column of lists)"
+    path = _file(path, expected)
+    if path.suffix not in _READERS: raise _malformed(path, expected, f"a file ending in {path.suffix!r}")
+    try: arrays = _READERS[path.suffix](path)
+    except Exception as error: raise _malformed(path, expected, f"a file that cannot be read ({error})") from error
+    matrices = [k for k, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "fiub"]
+    if key is not None and key not in matrices: raise _malformed(path, f"a matrix of numbers called {key!r}", f"matrices {matrices} and other arrays {[k for k in arrays if k not in matrices]}")
+    if not matrices: raise _malformed(path, expected, {k: f"{a.dtype} {a.shape}" for k, a in arrays.items()})
+    return arrays, [key] if key is not None else matrices
+
+def read_embeddings(
+    path,         # .npy, .npz, .safetensors or .parquet
+    key:str=None, # name of the array or column; needed when the file holds several matrices
+)->np.ndarray:    # shape (N, D), in the stored type (bfloat16 as float32); a read-only memory map for .npy
+    "One matrix of embeddings out of a file."
+    arrays, names = _embedding_arrays(path, key)
+    if len(names) > 1: raise ValueError(f"{path} holds {len(names)} matrices; pass key= one of {names}.")
+    return arrays[names[0]]
+
+def load_embeddings(
+    path,         # .npy, .npz, .safetensors or .parquet
+    key:str=None, # keep this matrix only; None keeps every matrix of the file
+)->Tuples:        # ids are row numbers; `embeddings(name, ids)` gives the vectors
+    "Precomputed embeddings with the calls of a data set; 1-D columns such as split, text, lang and kind come along."
+    import pandas as pd
+    arrays, names = _embedding_arrays(path, key)
+    rows = {k: len(arrays[k]) for k in names}
+    if len(set(rows.values())) > 1: raise ValueError(f"{path} holds matrices of different lengths {rows}; pass key= one of them.")
+    n = rows[names[0]]
+    concepts = pd.DataFrame({k: a for k, a in arrays.items() if a.ndim == 1 and len(a) == n}).rename(columns={"id": "source_id", "caption": "text"})
+    concepts.index = pd.RangeIndex(n, name="id")
+    texts = pd.DataFrame({"id": concepts.index, "lang": concepts.get("lang", "en"), "kind": concepts.get("kind", "caption"), "text": concepts.get("text")})
+    return Tuples(concepts, texts.dropna(subset="text").reset_index(drop=True), {}, vectors={k: arrays[k] for k in names})
