@@ -1,0 +1,46 @@
+# Everything a fresh machine with python3, pip, git and make needs. `make help` lists the targets.
+PYTHON ?= python3
+PROFILE ?= cpu
+ONLY ?=
+CORES ?=
+BIN = .venv/bin
+SHELL = /bin/bash
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|gpu ONLY=part CORES=n)
+	@$(BIN)/brace-nb figures --profile $(PROFILE) $(if $(ONLY),--only $(ONLY)) $(if $(CORES),--cores $(CORES))
+
+test: .venv/.installed ## export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
+	$(BIN)/ruff check tests setup.py
+	OMP_NUM_THREADS=1 $(BIN)/nbdev_test --n_workers 2 --do_print
+	$(BIN)/python -m pytest -n 2
+	$(BIN)/brace-nb figures --profile smoke --strict
+
+lab: .venv/.installed ## open the notebooks in JupyterLab
+	$(BIN)/jupyter lab nbs
+
+export: .venv/.installed ## write the package from the notebooks, and clean the notebooks
+	find brace_nb -name '*.py' ! -name '__init__.py' -delete
+	$(BIN)/nbdev_export
+	$(BIN)/nbdev_clean
+
+readme: .venv/.installed ## write README.md from nbs/index.ipynb
+	$(BIN)/brace-nb readme
+
+install: .venv/.installed ## create .venv and install everything into it
+
+.venv/.installed: settings.ini setup.py pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "brace_nb needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Point PYTHON= at one.")'
+	@echo "installing into .venv (2-3 minutes, about 2.5 GB)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[clip,dev,slurm]'
+	@touch $@
+
+clean: ## delete the environment and everything that can be made again (figures/ stays)
+	rm -rf .venv data/derived .pytest_cache .hypothesis .ruff_cache build *.egg-info .snakemake
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: figures test lab export readme install clean help
+.DEFAULT_GOAL := help
