@@ -310,6 +310,7 @@ def place(
         raise ValueError(f"pictures must be square uint8 RGBA of shape (N, S, S, 4); got {rgba.dtype} {tuple(rgba.shape)}.")
     x = rgba.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format) / 255
     x = torch.cat([x[:, :3]*x[:, 3:], x[:, 3:]], 1)
+    if not x.numel(): return x[:, :3]
     turn, shift = torch.deg2rad(angle), shift[..., None]
     cos, sin = turn.cos()/scale, turn.sin()/scale
     inverse = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)  # output position -> input position
