@@ -264,7 +264,7 @@ def _each(work:Callable, starts:range, threads:int):
     def loop(_):
         for start in todo:
             try: work(start)
-            except Exception as e: failed.append((start, e))
+            except BaseException as e: failed.append((start, e))
             if failed: return
     if threads <= 1: loop(0)
     else:
@@ -342,7 +342,7 @@ def binarize(
     v:Tensor|np.ndarray,          # Embeddings >= 0, shape (..., D), any real dtype and layout; may be a memmap
     out:Tensor|np.ndarray|None=None, # Where to write, e.g. a bool memmap of the shape of `v`; after an error its content is undefined
 )->Tensor|np.ndarray:             # Code, bool, shape (..., D), of the kind and on the device of `v`
-    "The code with the largest cosine to `v`, exactly; the sparsest one on a tie (S-BRaCE, eq. 10 and box 'Solution')."
+    "The code with the largest cosine to `v`, exactly; the sparsest one on a tie (S-BRaCE, eq. 9 and 14)."
     return _project(v, out, signed=False)
 
 # %% ../../nbs/codes/00_projection.ipynb #bf26fd42
