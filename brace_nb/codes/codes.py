@@ -4,7 +4,7 @@
 
 # %% ../../nbs/codes/01_codes.ipynb #a67c56ae
 from __future__ import annotations
-import functools, json, os
+import functools, json, math, os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -85,31 +85,34 @@ def _kernels():
     "Compile (once per machine) the all-pairs kernel and the one that keeps the k best."
     import numba
     @numba.njit(nogil=True, cache=True, error_model="numpy")
-    def pairs(a, b, na, nb, measure, dim, out): # (L,N,W) x (H,L,M,W) words, active bits (L,N), (L,M) -> out (L,N,M)
+    def pairs(a, active, b, measure, dim, out): # words (L,N,W) with active bits (L,N), words (H,L,M,W) -> out (L,N,M)
         c1, c2, c4, ones = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333), np.uint64(0x0f0f0f0f0f0f0f0f), np.uint64(0x0101010101010101)
         s1, s2, s4, s56 = np.uint64(1), np.uint64(2), np.uint64(4), np.uint64(56)
         H, L, M, W = b.shape
         real = out.dtype.type
         block = min(M, max(64, min(1024, 16384//(H*W)))) # columns at a time: their words stay in the cache
-        words, shared = np.empty((H, W, block+8), np.uint64), np.zeros((2, block), np.int32)
+        words, shared, k = np.empty((H, W, block+8), np.uint64), np.zeros((2, block), np.int32), np.empty(block, np.int32)
         for l in range(L):
             for start in range(0, M, block):
                 m = min(block, M-start)
                 for h in range(H):
                     for j in range(m):
                         for w in range(W): words[h,w,j] = b[h,l,start+j,w]
-                for i in range(a.shape[1]):
+                for i in range(-1, a.shape[1]): # row -1: all ones, which counts the active bits of b
                     for h in range(H):
                         shared[h,:m] = 0
                         for w in range(W):
-                            x = a[l,i,w]
+                            x = a[l,i,w] if i >= 0 else ~np.uint64(0)
                             for j in range(m):
                                 v = x & words[h,w,j] # count the bits of v: LLVM knows these lines as one instruction
                                 v -= (v >> s1) & c1
                                 v = (v & c2) + ((v >> s2) & c2)
                                 v = (v + (v >> s4)) & c4
                                 shared[h,j] += np.int32((v*ones) >> s56)
-                    row, n, k = out[l,i,start:start+m], na[l,i], nb[l,start:start+m]
+                    if i < 0:
+                        k[:m] = shared[0,:m]
+                        continue
+                    row, n = out[l,i,start:start+m], active[l,i]
                     if measure == 0:
                         for j in range(m):
                             union = n + k[j] - shared[0,j] - shared[1,j]
@@ -128,8 +131,8 @@ def _kernels():
         k = best.shape[1]
         for i in range(tile.shape[0]):
             for first in range(0, tile.shape[1], 64):
-                part, hits = tile[i,first:first+64], 0
-                for j in range(part.size): hits += part[j] > best[i,k-1]
+                part, hits, least = tile[i,first:first+64], 0, best[i,k-1]
+                for j in range(part.size): hits += part[j] > least
                 if not hits: continue
                 for j in range(part.size):
                     if not part[j] > best[i,k-1]: continue # an equal one came earlier and stays
@@ -149,7 +152,9 @@ def _words(
     "Fill the last word with zeros and read eight bytes as one word."
     fill = -packed.shape[-1] % 8
     if fill: packed = np.concatenate([packed, np.zeros((*packed.shape[:-1], fill), np.uint8)], -1)
-    return np.ascontiguousarray(packed).view(np.uint64)
+    words = np.ascontiguousarray(packed).view(np.uint64)
+    words.flags.writeable = False # one type for the kernels, whatever came
+    return words
 
 def active_bits(
     codes, # Codes, bool (..., D), or packed, uint8 (..., bytes)
@@ -174,21 +179,24 @@ def _in_threads(
 
 def _all_pairs(
     a:np.ndarray,    # Packed codes, uint8 (..., N, bytes)
-    b:np.ndarray,    # One or two stacked halves, uint8 (H, ..., M, bytes)
+    bs,              # Packed codes, uint8 (..., M, bytes); a second set, if any, holds the bits that count against
     measure:int,     # A value of `MEASURES`; -1 counts the shared bits
     dim:int,         # D
     dtype=np.float32 # Of the result
 )->np.ndarray:       # Similarities (..., N, M)
-    "Similarity of every row of `a` with every row of `b`, by counting bits."
-    lead = np.broadcast_shapes(a.shape[:-2], b.shape[1:-2])
-    flat = lambda x, before: np.ascontiguousarray(np.broadcast_to(x, (*x.shape[:before], *lead, *x.shape[-2:]))).reshape(*x.shape[:before], -1, *x.shape[-2:])
-    a, b = flat(_words(a), 0), flat(_words(b), 1)
-    na, nb = (_count_bits(x).sum(-1, dtype=np.int32) for x in (a, b[0]))
-    out, pairs = np.empty((*a.shape[:2], b.shape[2]), dtype), _kernels()[0]
+    "Similarity of every row of `a` with every row of the others, by counting bits."
+    lead = np.broadcast_shapes(a.shape[:-2], bs[0].shape[:-2])
+    def flat(x):
+        x = np.ascontiguousarray(np.broadcast_to(_words(x), (*lead, x.shape[-2], -(-x.shape[-1]//8)))).reshape(math.prod(lead), x.shape[-2], -(-x.shape[-1]//8))
+        x.flags.writeable = False
+        return x
+    a, b = flat(a), np.stack([flat(x) for x in bs])
+    b.flags.writeable = False
+    active, out, pairs = _count_bits(a).sum(-1, dtype=np.int32), np.empty((*a.shape[:2], b.shape[2]), dtype), _kernels()[0]
     size = lambda n: max(64, min(-(-n//torch.get_num_threads()), 2**27*n//max(out.size, 1))) # at most 2**27 pairs a call
     if not out.size: pass
-    elif len(a) > 1: _in_threads(lambda i, j: pairs(a[i:j], b[:,i:j], na[i:j], nb[i:j], measure, dim, out[i:j]), len(a), size(len(a)))
-    else: _in_threads(lambda i, j: pairs(a[:,i:j], b, na[:,i:j], nb, measure, dim, out[:,i:j]), a.shape[1], size(a.shape[1]))
+    elif len(a) > 1: _in_threads(lambda i, j: pairs(a[i:j], active[i:j], b[:,i:j], measure, dim, out[i:j]), len(a), size(len(a)))
+    else: _in_threads(lambda i, j: pairs(a[:,i:j], active[:,i:j], b, measure, dim, out[:,i:j]), a.shape[1], size(a.shape[1]))
     return out.reshape(*lead, *out.shape[1:])
 
 # %% ../../nbs/codes/01_codes.ipynb #cd1343fb
@@ -207,7 +215,7 @@ def _similarity(
     if dim > width or dim <= width - (1 if _is(a, "bool") else 8): raise ValueError(f"codes of {dim} dimensions were announced; codes of width {width} came. Leave `dim` out, or give D before `pack`.")
     if isinstance(a, torch.Tensor) and a.device.type != "cpu": return _by_product(*(x if _is(x, "bool") else _unpack_on_device(x) for x in (a, b)), measure, dim)
     p, q = (np.packbits(x, axis=-1, bitorder="little") if x.dtype == bool else x for x in (_numpy(a), _numpy(b)))
-    return _like(_all_pairs(p, q[None], MEASURES[measure], dim), a)
+    return _like(_all_pairs(p, [q], MEASURES[measure], dim), a)
 
 def _by_product(
     a, b,        # Tensors (..., N, D) and (..., M, D): bool, or int8 in {-1, 0, 1}
@@ -263,7 +271,7 @@ def ternary_jaccard(
     p, q = (pack_ternary(x) if x.dtype == np.int8 else x for x in (_numpy(a), _numpy(b)))
     if p.shape[-1] % 2: raise ValueError(f"packed ternary codes have an even number of bytes, one half per sign; {p.shape[-1]} came. Make them with `pack_ternary`.")
     swapped = np.roll(q, q.shape[-1]//2, -1) # +1 meets -1
-    return _like(_all_pairs(p, np.stack([q, swapped]), MEASURES["jaccard"], 8*p.shape[-1]), a)
+    return _like(_all_pairs(p, [q, swapped], MEASURES["jaccard"], 8*p.shape[-1]), a)
 
 # %% ../../nbs/codes/01_codes.ipynb #922b19a9
 @dataclass(frozen=True)
@@ -303,7 +311,7 @@ def _together(
     for start in range(0, len(packed), rows):
         bits = np.unpackbits(packed[start:start+rows], axis=-1, count=dim, bitorder="little")
         columns = np.packbits(np.ascontiguousarray(bits.T), axis=-1, bitorder="little")
-        total += _all_pairs(columns, columns[None], -1, 1)
+        total += _all_pairs(columns, [columns], -1, 1)
     return total
 
 def _mean_correlation(
@@ -376,7 +384,7 @@ def _scan(
 )->tuple:         # Row numbers (Q, k) and similarities (Q, k)
     "Compare tile by tile and keep the k best; above 4096 dimensions in float64, so that ties stay exact."
     dtype, (pairs, keep_best) = np.float32 if dim <= 4096 and measure != 2 else np.float64, _kernels()
-    nq, nc = (_count_bits(x).sum(-1, dtype=np.int32) for x in (q, c))
+    active = _count_bits(q).sum(-1, dtype=np.int32)
     where, best = np.full((len(q), k), -1), np.full((len(q), k), -2., dtype)
     columns = len(c) if k > 1024 else min(len(c), 4096)
     rows = max(1, min(64, 2**22//max(columns, 1)))
@@ -384,7 +392,7 @@ def _scan(
         for j in range(0, len(c), columns):
             j1 = min(j+columns, len(c))
             tile = np.empty((1, i1-i, j1-j), dtype)
-            pairs(q[None,i:i1], c[None,None,j:j1], nq[None,i:i1], nc[None,j:j1], measure, dim, tile)
+            pairs(q[None,i:i1], active[None,i:i1], c[None,None,j:j1], measure, dim, tile)
             if k <= 1024: keep_best(tile[0], j, best[i:i1], where[i:i1])
             else: # all columns at once: a sort beats insertion
                 where[i:i1] = np.argsort(-tile[0], axis=-1, kind="stable")[:,:k]
@@ -444,7 +452,7 @@ class CodeIndex:
         found = self.graph.search(queries, k, threads=1)
         keys, counts = np.atleast_2d(found.keys), np.atleast_1d(found.counts) if np.ndim(found.keys) > 1 else np.array([len(found)])
         rows = np.searchsorted(self.ids, keys.astype(np.int64)).clip(max=len(self)-1)
-        one = _all_pairs(queries[:,None], self.codes[rows][None], MEASURES[self.metric], self.dim)[:,0]
+        one = _all_pairs(queries[:,None], [self.codes[rows]], MEASURES[self.metric], self.dim)[:,0]
         missing = np.arange(k) >= counts[:,None]
         rows, one = np.where(missing, -1, rows), np.where(missing, np.float32("nan"), one)
         order = np.lexsort((rows, np.where(missing, 2, -one)))
