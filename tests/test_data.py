@@ -402,3 +402,32 @@ def test_torchvision_is_not_needed():
     import subprocess, sys
     code = "import sys; from brace_nb.foundations.data import load_emoji; load_emoji().images('noto', [0]); assert not {'torchvision', 'fastcore', 'open_clip'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+# ---------------------------------------------------------------- the builder of data/emoji
+@pytest.fixture(scope="module")
+def builder():
+    import importlib.util
+    spec = importlib.util.spec_from_file_location("build_emoji", data_folder()/"build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+def test_groups_and_splits_are_the_builders(builder, emoji):
+    assert [builder.concept_group(n) for n in emoji.concepts["name"]] == emoji.concepts["group"].tolist()
+    assert [builder.split_of(g) for g in emoji.concepts["group"]] == emoji.concepts["split"].tolist()
+
+@pytest.mark.parametrize("names", [("man running", "woman running facing right", "person running"), ("one o’clock", "twelve-thirty"), ("kiss: man, man", "kiss"), ("keycap: 1", "keycap: #"), ("man", "girl", "prince")])
+def test_variants_share_a_group(builder, names): assert len({builder.concept_group(n) for n in names}) == 1
+
+def test_builder_and_library_shrink_alike(builder):
+    x = random_pictures(3, 1, 16)[0]
+    assert np.abs(builder.shrink(Image.fromarray(x), 4).astype(int) - box_shrink(x, 4)).max() <= 1
+
+def test_builder_refuses_other_versions(builder, tmp_path):
+    with pytest.raises(SystemExit, match="should hold emoji-datasource 16.0.0, but it holds nothing"): builder.check_versions(tmp_path)
+
+def test_every_file_has_its_notice_and_licence():
+    folder = data_folder()
+    notice = (folder/"NOTICE.md").read_text(encoding="utf-8")
+    for file in folder.glob("*.parquet"): assert f"`{file.name}`" in notice
+    for file in (folder/"licences").iterdir(): assert f"`licences/{file.name}`" in notice and file.stat().st_size > 900
