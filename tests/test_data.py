@@ -398,6 +398,13 @@ def test_bad_embedding_files(tmp_path):
         with pytest.raises(ValueError, match=f"(?s){name}.*Expected embeddings of shape.*{message}"): read_embeddings(tmp_path/name)
     with pytest.raises(FileNotFoundError, match="Expected embeddings of shape"): load_embeddings(tmp_path/"none.npy")
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_equals_cpu():
+    x = torch.from_numpy(random_pictures(0, 4, 16))
+    assert torch.equal(on_background(x.cuda(), 9).cpu(), on_background(x, 9))
+    assert augment(x.cuda(), 3).is_cuda and torch.allclose(augment(x.cuda(), 3).cpu(), augment(x, 3), atol=1e-4)
+
 def test_torchvision_is_not_needed():
     import subprocess, sys
     code = "import sys; from brace_nb.foundations.data import load_emoji; load_emoji().images('noto', [0]); assert not {'torchvision', 'fastcore', 'open_clip'} & set(sys.modules)"

@@ -381,9 +381,9 @@ class Photos:
         if size < 1: raise ValueError(f"size must be at least 1 pixel; got {size}.")
         out = np.empty((len(ids), size, size, 4), np.uint8)
         places = [self.places[int(i)] for i in ids]
-        for row, place_, data in zip(out, places, self.fetch(places)):
+        for row, where, data in zip(out, places, self.fetch(places)):
             try: picture = Image.open(io.BytesIO(data)).convert("RGBA")
-            except Exception as error: raise ValueError(f"{place_} is not a picture that can be read ({error}). Expected JPEG, PNG or WebP.") from error
+            except Exception as error: raise ValueError(f"{where} is not a picture that can be read ({error}). Expected JPEG, PNG or WebP.") from error
             width, height = picture.size
             side = min(width, height)
             picture = picture.resize((round(width*size/side), round(height*size/side)), Image.BICUBIC)
@@ -395,8 +395,9 @@ def _photo_tuples(rows, fetch):
     "Tuples of rows with keys id, place, captions [(lang, text)], and maybe split."
     import pandas as pd
     ids = [row["id"] for row in rows]
-    if len(set(ids)) < len(ids): raise ValueError(f"image ids must be unique; {sorted({i for i in ids if ids.count(i) > 1})[:5]} occur more than once.")
-    concepts = pd.DataFrame({"name": [next((t for _, t in row["captions"]), None) for row in rows], "place": [str(row["place"]) for row in rows]}, index=pd.Index(ids, dtype="int64", name="id"))
+    if (twice := pd.Index(ids).duplicated()).any(): raise ValueError(f"image ids must be unique; {np.unique(np.array(ids)[twice])[:5].tolist()} occur more than once.")
+    names = [next((text for _, text in row["captions"]), None) for row in rows]
+    concepts = pd.DataFrame({"name": names, "place": [str(row["place"]) for row in rows]}, index=pd.Index(ids, dtype="int64", name="id"))
     if rows and all(row.get("split") is not None for row in rows): concepts["split"] = [row["split"] for row in rows]
     texts = pd.DataFrame([(row["id"], lang, "caption", text) for row in rows for lang, text in row["captions"]], columns=["id", "lang", "kind", "text"])
     return Tuples(concepts, texts, {"photo": Photos({row["id"]: row["place"] for row in rows}, fetch)})
