@@ -112,7 +112,7 @@ def test_closure_follows_modules_methods_registers_and_reexports(tmp_path):
     package = tmp_path / "pkg"
     (package / "sub").mkdir(parents=True)
     (package / "base.py").write_text("REGISTRY = {}\ndef register(f): REGISTRY[f.__name__] = f; return f\n@register\ndef always(): return deep()\ndef deep(): return 1\ndef other(): return 2\n")
-    (package / "sub/top.py").write_text("from pkg.base import other as renamed\nimport functools\n@functools.lru_cache\ndef f():\n    from pkg.base import REGISTRY\n    return renamed() + len(REGISTRY)\nclass K:\n    def g(self): return f()\ndef h(): return 3\n")
+    (package / "sub/top.py").write_text("from ..base import other as renamed\nimport functools\n@functools.lru_cache\ndef f():\n    from pkg.base import REGISTRY\n    return renamed() + len(REGISTRY)\nclass K:\n    def g(self): return f()\ndef h(): return 3\n")
     names = lambda code: set(code_closure([code], tmp_path, "pkg"))
     assert names("from pkg.sub.top import h") == {"pkg.sub.top:h"}
     assert names("from pkg.sub.top import K") == {"pkg.sub.top:K", "pkg.sub.top:f", "pkg.base:other", "pkg.base:REGISTRY", "pkg.base:<import>", "pkg.base:register", "pkg.base:deep"}

@@ -98,25 +98,28 @@ class Module:
     effects: list = field(default_factory=list)               # statements that act on import
     imports: dict[str, tuple] = field(default_factory=dict)   # alias -> (module, name or None)
 
-def _imports(node, package:str)->dict[str, tuple]:
-    "alias -> (module, name) for every import of the package anywhere below a node; name None is the whole module."
+def _imports(node, package:str, where:str="")->dict[str, tuple]:
+    "alias -> (module, name) for every import of the package anywhere below a node of module `where`; name None is the whole module."
     found = {}
     for n in ast.walk(node):
         if isinstance(n, ast.Import):
             for a in n.names:
                 if a.name.split(".")[0] == package: found[a.asname or a.name] = (a.name, None)
-        elif isinstance(n, ast.ImportFrom) and (n.module or "").split(".")[0] == package and not n.level:
-            for a in n.names: found[a.asname or a.name] = (n.module, a.name)
+        elif isinstance(n, ast.ImportFrom):
+            base = where.split(".")[:-n.level] if n.level else []          # nbdev exports relative imports
+            module = ".".join([*base, *([n.module] if n.module else [])])
+            if module.split(".")[0] == package:
+                for a in n.names: found[a.asname or a.name] = (module, a.name)
     return found
 
 @lru_cache(maxsize=None)
-def _module(path:str, stamp:int, package:str)->Module:
+def _module(path:str, stamp:int, package:str, where:str)->Module:
     "Read a module once per version of the file."
     module = Module()
     for statement in _strip(ast.parse(Path(path).read_text(encoding="utf-8"))).body:
         for name in _bound(statement): module.statements.setdefault(name, []).append(statement)
         if _effect(statement): module.effects.append(statement)
-        if isinstance(statement, (ast.Import, ast.ImportFrom)): module.imports |= _imports(statement, package)
+        if isinstance(statement, (ast.Import, ast.ImportFrom)): module.imports |= _imports(statement, package, where)
     return module
 
 def code_closure(
@@ -128,7 +131,7 @@ def code_closure(
     folder = Path(folder or root())
     def find(name): # module name -> Module, or None when it is a package or does not exist
         path = (folder/name.replace(".", "/")).with_suffix(".py")
-        return _module(str(path), path.stat().st_mtime_ns, package) if path.exists() else None
+        return _module(str(path), path.stat().st_mtime_ns, package, name) if path.exists() else None
     seen, queue = {}, []
     for source in sources: queue += _imports(ast.parse(source), package).values()
     while queue:
@@ -144,7 +147,7 @@ def code_closure(
         if name == "<import>": nodes = module.effects
         seen[f"{where}:{name or '*'}"] = hashlib.sha256("".join(ast.dump(n) for n in nodes).encode()).hexdigest()[:16]
         for node in nodes:
-            queue += _imports(node, package).values()
+            queue += _imports(node, package, where).values()
             names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
             queue += [(where, n) for n in names if n in module.statements or n in module.imports]
     return {k: v for k, v in sorted(seen.items()) if v and v != _NOTHING}
