@@ -1,6 +1,5 @@
 "Data: emoji tuples, transforms, photo collections, shards, precomputed embeddings."
 import io, json, tarfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 from safetensors.torch import save_file
 
-from brace_nb.foundations import data as D
 from brace_nb.foundations.data import (DESIGNERS, HELD_OUT_DESIGNER, SPLITS, TRAINING_DESIGNERS, Sprites, as_generator, augment, box_shrink, colour_jitter,
     contact_sheet, data_folder, load_coco, load_embeddings, load_emoji, load_flickr30k, load_shards, normalise, on_background, place, read_embeddings, to_float)
 
