@@ -1,5 +1,7 @@
 "Codes: packing, similarities, statistics, search, files."
 import math
+import subprocess
+import sys
 import tracemalloc
 from fractions import Fraction
 
@@ -447,7 +449,30 @@ def test_binarize_file_holds_one_chunk(tmp_path):
     assert peak < 4*500*256*4 < rows.nbytes/10
     assert (np.load(tmp_path/"out.npy")[-100:] == pack(binarize(np.array(rows[-100:])))).all()
 
+RESIDENT = """
+from pathlib import Path
+from brace_nb.codes.codes import binarize_file
+peak = lambda: int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])/1024
+for kind in ".npy", ".safetensors", ".parquet":
+    binarize_file(f"tiny{kind}", "out.npy"); Path("/proc/self/clear_refs").write_text("5"); before = peak() # peak = now
+    binarize_file(f"large{kind}", "out.npy", chunk_rows=1000)
+    print(kind, peak()-before)
+"""
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak memory of a process from /proc")
+def test_memory_of_the_process_stays_far_below_the_file(tmp_path):
+    x = np.tile(embeddings(1000, 256), (150, 1)) # 154 MB
+    for name, rows in ("tiny", x[:2000]), ("large", x):
+        np.save(tmp_path/f"{name}.npy", rows); save_file(dict(e=torch.from_numpy(rows)), tmp_path/f"{name}.safetensors")
+        pq.write_table(pa.table({"e": pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 256)}), tmp_path/f"{name}.parquet", row_group_size=len(rows), use_dictionary=False)
+    found = subprocess.run([sys.executable, "-c", RESIDENT], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    megabytes = {kind: float(m) for kind, m in map(str.split, found.stdout.splitlines())}
+    assert megabytes[".npy"] < 20 and megabytes[".safetensors"] < 20 and megabytes[".parquet"] < 77
+
 # ---------------------------------------------------------------- other devices
+def test_unpacking_on_a_device_is_unpacking():
+    codes = random_codes(2, 7, 24, density=.5); assert (C._unpack_on_device(torch.from_numpy(pack(codes))).numpy() == codes).all()
+
 @pytest.mark.gpu
 def test_cuda_equals_cpu():
     a, b, t = random_codes(2, 60, 100, seed=13), random_codes(2, 50, 100, seed=14), random_ternary(40, 100, seed=15)

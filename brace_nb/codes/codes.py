@@ -508,25 +508,31 @@ class replacing:
 
 # %% ../../nbs/codes/01_codes.ipynb #431268ae
 def _rows_of_npy(path, key):
-    try: rows = np.load(path, mmap_mode="r")
+    open_ = lambda: np.load(path, mmap_mode="r") # afresh for each chunk: what was read is unmapped
+    try: rows = open_()
     except (ValueError, EOFError, OSError) as error: raise ValueError(f"{path}: a .npy file holds one plain numeric array; this one does not: {error}") from error
     if rows.ndim != 2 or rows.dtype.kind not in "fiu": raise ValueError(f"{path}: embeddings are a numeric array (rows, D); {rows.dtype} {rows.shape} came.")
-    return *rows.shape, lambda size: (rows[i:i+size] for i in range(0, len(rows), size))
+    return *rows.shape, lambda size: (open_()[i:i+size] for i in range(0, len(rows), size))
 
 def _rows_of_safetensors(path, key):
     from safetensors import SafetensorError, safe_open
-    try: file = safe_open(path, "pt"); keys = list(file.keys())
+    try:
+        with safe_open(path, "pt") as file: keys = list(file.keys())
     except SafetensorError as error: raise ValueError(f"{path}: not a safetensors file, or a damaged one: {error}") from error
     if key is None and len(keys) == 1: key = keys[0]
     if key not in keys: raise ValueError(f"{path}: holds the tensors {', '.join(keys)}; {key!r} was asked for. Name one with `key`.")
-    rows = file.get_slice(key); shape = rows.get_shape()
+    with safe_open(path, "pt") as file: shape = file.get_slice(key).get_shape()
     if len(shape) != 2: raise ValueError(f"{path}: embeddings are a tensor (rows, D); {key} has the shape {tuple(shape)}.")
-    return *shape, lambda size: (rows[i:i+size] for i in range(0, shape[0], size))
+    def chunks(size):
+        for i in range(0, shape[0], size):
+            with safe_open(path, "pt") as file: rows = file.get_slice(key)[i:i+size]
+            yield rows
+    return *shape, chunks
 
 # %% ../../nbs/codes/01_codes.ipynb #75c03437
 def _rows_of_parquet(path, key):
     import pyarrow as pa, pyarrow.parquet as pq, pyarrow.types as is_
-    try: file = pq.ParquetFile(path)
+    try: file = pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False) # pages, not whole row groups
     except pa.ArrowInvalid as error: raise ValueError(f"{path}: not a parquet file, or a damaged one: {error}") from error
     schema = file.schema_arrow
     listed = lambda c: is_.is_list(c.type) or is_.is_large_list(c.type) or is_.is_fixed_size_list(c.type)
