@@ -327,3 +327,14 @@ def test_training_on_cuda_follows_the_cpu(tmp_path):
         assert [r["train"] for r in gpu.history] == pytest.approx([r["train"] for r in cpu.history], rel=1e-2) and type(gpu.encode_images(x)) is type(x)
     assert gpu.encode_images(x).is_cuda; gpu.save(tmp_path/"heads")
     assert np.allclose(CodeEncoder.load(tmp_path/"heads").embed_images(images), gpu.embed_images(x).cpu().numpy(), atol=1e-4)
+
+
+def test_callback_sees_each_epoch_and_its_notes_stay_in_the_history():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(64, 8)).astype(np.float32), rng.normal(size=(64, 8)).astype(np.float32)
+    held = x[:32], y[:32]
+    def watch(encoder, row): row["again"] = encoder.loss(*held)
+    watched = CodeEncoder(16, 8).fit(x, y, validation=held, epochs=3, batch_size=32, callback=watch)
+    plain = CodeEncoder(16, 8).fit(x, y, validation=held, epochs=3, batch_size=32)
+    assert [r["again"] for r in watched.history] == pytest.approx([r["validation"] for r in watched.history], rel=1e-5)
+    assert [r["train"] for r in watched.history] == [r["train"] for r in plain.history]

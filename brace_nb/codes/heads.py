@@ -153,6 +153,7 @@ class CodeEncoder:
         uniform:float=0.,          # Weight of `uniformity_loss`, mean of both modalities
         patience:int|None=None,    # Stop after so many epochs without a better validation loss; None runs all
         seed:int=0,                # Weights and order of the batches
+        callback=None,             # Called as callback(self, row) after each epoch; what it adds to `row` stays in the history
         device=None,               # Where to train; by default where the images are
     )->CodeEncoder:                # Itself, with the weights of the last epoch in use
         "Train both heads from the start; after Ctrl-C the last finished epoch stays usable."
@@ -178,6 +179,7 @@ class CodeEncoder:
                 self.history.append(row)
                 self.states["last"] = {k: v.detach().clone() for k, v in heads.state_dict().items()}
                 if held and row["validation"] <= min(r["validation"] for r in self.history): self.states["best"], self.best_epoch = self.states["last"], epoch
+                if callback: self.heads = heads; callback(self, row)
                 if patience and epoch-self.best_epoch >= patience: break
         finally:
             if self.states: self.heads = heads; self.use("last")
@@ -197,6 +199,13 @@ class CodeEncoder:
                     with torch.no_grad(): scale.clamp_(0, math.log(100))
                 total = total + loss.detach()
         return float(total)/steps
+
+    def loss(self,
+        images, texts, # Embeddings of partners, row by row (n, features); all n compete with each other
+    )->float:          # CLIP loss at the scale of the last epoch
+        "Contrastive loss of these pairs, in one batch."
+        x, y = (torch.as_tensor(e) for e in (self.embed_images(images), self.embed_texts(texts)))
+        return float(clip_loss(x, y, self.history[-1]["scale"]))
 
     def use(self,
         which:str="best", # "best" epoch on the validation set, or "last"
