@@ -9,8 +9,8 @@ from pathlib import Path
 from .figures import root, run_facts, run_folder, write_atomic
 
 # %% auto #0
-__all__ = ['VERDICTS', 'FIELDS', 'REQUIRED', 'load_claims', 'verdict', 'record', 'ledger', 'problems', 'counts', 'to_markdown',
-           'write_ledger']
+__all__ = ['VERDICTS', 'FIELDS', 'REQUIRED', 'load_claims', 'verdict', 'record', 'ledger', 'problems', 'counts', 'to_text',
+           'to_markdown', 'write_ledger']
 
 # %% ../../nbs/companion/01_claims.ipynb #e7c2b699
 VERDICTS = ("reproduced", "differs", "refuted", "not run")
@@ -105,6 +105,12 @@ def _cell(value)->str:
     "A value as a table cell."
     text = f"{value:.4g}" if isinstance(value, float) and not float(value).is_integer() and len(repr(value)) > 8 else str("" if value is None else value)
     return text.replace("|", "\\|").replace("\n", " ")
+
+def to_text(rows:list[dict])->str:
+    "The ledger for a terminal: a line a row, then the counts."
+    short = lambda text, n=90: text if len(text) <= n else text[:n - 1] + "…"
+    lines = [f"{r['verdict']:10}  {r['id']:38}  {short(_cell(r['measured']))}" for r in rows]
+    return "\n".join([*lines, f"{len(rows)} rows: " + ", ".join(f"{n} {v}" for v, n in counts(rows).items())])
 
 def to_markdown(rows:list[dict])->str:
     "The ledger as a page: the counts, then a table for each source."

@@ -28,15 +28,13 @@ def _list(a)->int:
     return 0
 
 def _claims(a)->int:
-    from brace_nb.companion.claims import counts, problems
+    from brace_nb.companion.claims import problems, to_text
     from brace_nb.companion.engine import figures_folder
     from brace_nb.companion.figures import root
     path = figures_folder(a.profile)/"claims.json"
     if not path.exists(): raise FileNotFoundError(f"no ledger at {path.relative_to(root())}; `make figures PROFILE={a.profile}` writes it.")
     rows = json.loads(path.read_text(encoding="utf-8"))
-    for r in rows:
-        if a.verdict in ("", r["verdict"]) and r["id"].startswith(a.id): print(f"{r['verdict']:10}  {r['id']:42}  says {r['says']!s:.50}  measured {r['measured']!s:.60}")
-    print(", ".join(f"{n} {v}" for v, n in counts(rows).items()))
+    print(to_text([r for r in rows if a.verdict in ("", r["verdict"]) and r["id"].startswith(a.id)]))
     if not a.check: return 0
     wrong = problems(rows)
     for line in wrong: print(f"! {line}", file=sys.stderr)

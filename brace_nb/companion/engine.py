@@ -6,7 +6,7 @@
 from __future__ import annotations
 import contextlib, json, os, shutil, signal, subprocess, sys, time
 from pathlib import Path
-from .claims import counts, problems, write_ledger
+from .claims import problems, to_text, write_ledger
 from .experiments import Experiment, derived, differences, digest, experiments, fingerprint, load_profile, require, result_of, select, stale
 from .figures import root, write_atomic
 
@@ -217,8 +217,7 @@ def make(
             if result_of(e): publish(e)
         rows = collect(profile)
     failed = [n for n in reasons if stale({n: chosen[n]})] if code else []
-    n = counts(rows)
-    say(f"ledger: {len(rows)} rows: " + ", ".join(f"{n[v]} {v}" for v in n) + f" ({(figures_folder(profile)/'CLAIMS.md').relative_to(root())})", flush=True)
+    say(to_text([r for r in rows if r["experiment"] in chosen or not only]) + f" ({(figures_folder(profile)/'CLAIMS.md').relative_to(root())})", flush=True)
     wrong = [] if only else problems(rows, exact_only=profile != "cpu")
     for problem in wrong: say(f"  ! {problem}", flush=True)
     if code: say(f"not finished: {', '.join(failed) or 'see ' + str(derived(profile).relative_to(root())/'snakemake.log')}. The other figures are up to date; the last good ones of these are still in place.", flush=True)
