@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from brace_nb.codes import codes as C
 from brace_nb.codes.codes import (CodeIndex, MEASURES, active_bits, binarize_file, code_statistics, cosine_similarity, hamming_similarity, jaccard,
-    nearest, pack, pack_ternary, replacing, ternary_jaccard, unpack, unpack_ternary)
+    nearest, pack, pack_ternary, ternary_jaccard, unpack, unpack_ternary)
 from brace_nb.codes.projection import binarize, ternarize
 
 SIMILARITY = dict(jaccard=jaccard, hamming=hamming_similarity, cosine=cosine_similarity)
@@ -345,14 +345,6 @@ def test_loading_refuses_what_is_no_index(tmp_path):
         with pytest.raises(ValueError, match="is not, or is damaged"): CodeIndex.load(tmp_path/name)
 
 # ---------------------------------------------------------------- files
-def test_replacing_writes_all_or_nothing(tmp_path):
-    target = tmp_path/"x"; target.write_text("old")
-    with pytest.raises(KeyboardInterrupt):
-        with replacing(target) as temporary: temporary.write_text("half"); raise KeyboardInterrupt
-    assert target.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
-    with replacing(target) as temporary: temporary.write_text("new"); assert target.read_text() == "old"
-    assert target.read_text() == "new" and len(list(tmp_path.iterdir())) == 1
-
 def write(path, x, kind):
     if kind == "npy": np.save(path := path/"in.npy", x)
     elif kind == "npy fortran": np.save(path := path/"in.npy", np.asfortranarray(x))

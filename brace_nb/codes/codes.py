@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 import numpy as np, torch
+from ..foundations.encoders import atomic_path
 from .projection import binarize, check_nonnegative, ternarize
 
 # %% auto #0
 __all__ = ['MEASURES', 'pack', 'unpack', 'pack_ternary', 'unpack_ternary', 'active_bits', 'jaccard', 'hamming_similarity',
            'cosine_similarity', 'ternary_jaccard', 'CodeStatistics', 'code_statistics', 'nearest', 'CodeIndex',
-           'replacing', 'binarize_file']
+           'binarize_file']
 
 # %% ../../nbs/codes/01_codes.ipynb #471d2e43
 def _numpy(
@@ -476,7 +477,7 @@ class CodeIndex:
         tensors = dict(ids=self.ids, codes=self.codes)
         if self._graph is not None: tensors["graph"] = np.frombuffer(bytes(self._graph.save()), np.uint8)
         about = dict(format="brace_nb.CodeIndex", version="1", options=json.dumps(dict(dim=self.dim, metric=self.metric, **self.graph_options)))
-        with replacing(path) as temporary: save_file(tensors, temporary, metadata=about)
+        with atomic_path(path) as temporary: save_file(tensors, temporary, metadata=about)
 
     @classmethod
     def load(cls,
@@ -496,15 +497,6 @@ class CodeIndex:
         except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise ValueError(f"an index is a file written by `CodeIndex.save`; {path} is not, or is damaged: {error}. Build the index again.") from error
         return index
-
-# %% ../../nbs/codes/01_codes.ipynb #12ce6e07
-class replacing:
-    "Give a temporary name beside `path`; on success rename it to `path`, on any error remove it."
-    def __init__(self, path): self.path, self.temporary = Path(path), Path(path).with_name(f".{Path(path).name}.{os.getpid()}.part")
-    def __enter__(self): return self.temporary
-    def __exit__(self, kind, *_):
-        if kind is None: os.replace(self.temporary, self.path)
-        else: self.temporary.unlink(missing_ok=True)
 
 # %% ../../nbs/codes/01_codes.ipynb #431268ae
 def _rows_of_npy(path, key):
@@ -592,7 +584,7 @@ def binarize_file(
     rows, dim, chunks = _READERS[source.suffix](source, key)
     width, dtype = (-(-dim//8)*(1+ternary), np.uint8) if packed else (dim, np.int8 if ternary else bool)
     seen, done = np.zeros(dim+1, np.int64), 0
-    with replacing(target) as temporary, open(temporary, "wb") as out, tqdm(total=rows, unit="row", unit_scale=True, disable=None) as bar:
+    with atomic_path(target) as temporary, open(temporary, "wb") as out, tqdm(total=rows, unit="row", unit_scale=True, disable=None) as bar:
         np.lib.format.write_array_header_1_0(out, dict(descr=np.lib.format.dtype_to_descr(np.dtype(dtype)), fortran_order=False, shape=(rows, width)))
         for chunk in chunks(chunk_rows or max(1, 2**21//max(dim, 1))):
             if chunk.shape[1] != dim: raise ValueError(f"{source}: every embedding has the same length, here {dim}; rows from {done} have {chunk.shape[1]}.")

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np, torch
 import torch.nn.functional as F
 from torch import nn
-from .codes import pack, pack_ternary, replacing
+from .codes import pack, pack_ternary
 from .projection import binarize, ternarize
 from ..foundations.contrastive import clip_loss
+from ..foundations.encoders import atomic_path
 
 # %% auto #0
 __all__ = ['BinaryHead', 'TernaryHead', 'alignment_loss', 'uniformity_loss', 'CodeEncoder', 'sign_codes', 'topk_codes',
@@ -248,7 +249,7 @@ class CodeEncoder:
         if not self.states: raise ValueError("the heads are not trained. Call `fit` first.")
         tensors = {f"{which}/{k}": v.cpu().clone() for which, state in self.states.items() for k, v in state.items()}
         about = dict(config=self.config, features=self.features, history=self.history, using=self.using, best_epoch=self.best_epoch)
-        with replacing(path) as temporary: save_file(tensors, temporary, metadata=dict(format="brace_nb.CodeEncoder", version="1", about=json.dumps(about)))
+        with atomic_path(path) as temporary: save_file(tensors, temporary, metadata=dict(format="brace_nb.CodeEncoder", version="1", about=json.dumps(about)))
 
     @classmethod
     def load(cls,
