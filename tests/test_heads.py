@@ -338,3 +338,10 @@ def test_callback_sees_each_epoch_and_its_notes_stay_in_the_history():
     plain = CodeEncoder(16, 8).fit(x, y, validation=held, epochs=3, batch_size=32)
     assert [r["again"] for r in watched.history] == pytest.approx([r["validation"] for r in watched.history], rel=1e-5)
     assert [r["train"] for r in watched.history] == [r["train"] for r in plain.history]
+
+
+def test_encode_names_the_modality():
+    x = np.random.default_rng(0).normal(size=(32, 8)).astype(np.float32)
+    encoder = CodeEncoder(16, 8).fit(x, x, epochs=1, batch_size=16)
+    assert (encoder.encode(x, "text") == encoder.encode_texts(x)).all() and (encoder.encode(x) == encoder.encode_images(x)).all()
+    with pytest.raises(ValueError, match="'image' or 'text'"): encoder.encode(x, "audio")

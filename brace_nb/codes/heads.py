@@ -223,8 +223,14 @@ class CodeEncoder:
         with torch.no_grad(): v = torch.cat([self.heads[side](part) for part in t.reshape(-1, t.shape[-1]).split(rows)]).reshape(*t.shape[:-1], self.config["dim"])
         return v.to(x.device) if isinstance(x, torch.Tensor) else v.cpu().numpy()
 
-    def _encode(self, v, packed):
-        ternary = self.config["ternary"]
+    def encode(self,
+        x,                      # Embeddings (..., features) of one modality
+        modality:str="image",   # "image" or "text"
+        packed:bool=False,      # Eight dimensions to a byte
+    ):                          # Codes: bool (ternary: int8) (..., D), or packed uint8
+        "Codes of images or texts."
+        if modality not in ("image", "text"): raise ValueError(f"the modality is 'image' or 'text'; {modality!r} came.")
+        ternary, v = self.config["ternary"], self._embed(modality, x)
         codes = (ternarize if ternary else binarize)(v)
         return (pack_ternary if ternary else pack)(codes) if packed else codes
 
@@ -236,10 +242,10 @@ class CodeEncoder:
         return self._embed("text", x)
     def encode_images(self, x, packed=False): # Image embeddings (..., features) -> codes: bool (ternary: int8) (..., D), or packed uint8
         "Codes of images."
-        return self._encode(self.embed_images(x), packed)
+        return self.encode(x, "image", packed)
     def encode_texts(self, x, packed=False): # Text embeddings (..., features) -> codes: bool (ternary: int8) (..., D), or packed uint8
         "Codes of texts."
-        return self._encode(self.embed_texts(x), packed)
+        return self.encode(x, "text", packed)
 
     def save(self,
         path, # File to write, by custom `.safetensors`
