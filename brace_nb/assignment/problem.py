@@ -37,7 +37,7 @@ def check_cost(
     if x.is_complex(): raise ValueError(f"a cost is a real number; got dtype {x.dtype}. Pass its real part or its modulus.")
     if x.ndim < 2: raise ValueError(f"a cost has the shape (..., rows, columns); got {tuple(x.shape)}. Add the missing axis.")
     if not x.shape[-1] or not x.shape[-2]: raise ValueError(f"a cost needs a row and a column at least; got shape {tuple(x.shape)}. Leave empty matrices out.")
-    if x.is_floating_point():
+    if x.is_floating_point() and not (x.itemsize > 2 and x.sum().isfinite()):     # a finite sum has finite terms
         wide = x.float() if x.itemsize == 1 else x                   # float8 has no comparisons
         if wide.isnan().any(): raise ValueError(f"a cost must not be NaN; matrices {_where(wide.isnan())} hold NaN. Find the diverged step upstream, or forbid the cell with {'-' if maximize else '+'}inf.")
         wrong = wide == (math.inf if maximize else -math.inf)
