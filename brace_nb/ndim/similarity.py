@@ -179,10 +179,12 @@ def _place(t, axes, n):
     return t.reshape(shape)
 
 def _gram_cube(operands, axes, m, n, F, shrink):
-    G = {(ax[0], ax[-1]): _place(g, ax, n) for g, ax in zip(operands, axes)}
+    return _from_products({(ax[0], ax[-1]): _place(g, ax, n) for g, ax in zip(operands, axes)}, m, n, F, shrink)
+
+def _from_products(G, m, n, F, shrink):
+    "Scores from the inner products of all pairs, in shapes that broadcast."
     if m.family == "gram": return m.compute(G, n)
-    Q = sum(G[a, a] for a in reversed(range(n))) if not shrink else _outer_sum([G[a, a] for a in range(n)])
-    return _from_norm(m, _norm_squared(G, range(n)), Q, n, F, shrink)
+    return _from_norm(m, _norm_squared(G, range(n)), _outer_sum([G[a, a] for a in range(n)]), n, F, shrink)
 
 def _outer_sum(xs):
     "x_1[i_1] + .. + x_n[i_n] of views that broadcast, from the last axis on: one pass over the cube."
