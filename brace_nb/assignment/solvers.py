@@ -117,23 +117,42 @@ def _greedy_best(s, flip, found):
         left = a - 1
     return bound
 
-# %% ../../nbs/assignment/01_solvers.ipynb #b4d634c4
-def _lower_prices(c, x, y, v, d, none, free, n_free):
-    "Augmenting row reduction: one pass over the free rows; returns how many stay free."
+# %% ../../nbs/assignment/01_solvers.ipynb #32adf0b8
+def _two_least(row, v, a, b):
+    "The two least of row - v, by halving: each level pairs the first half with the second, in vector instructions."
+    size = (v.size + 1) // 2
+    right, right_v = row[size:], v[size:]
+    for i in range(v.size - size):
+        x, y = row[i] - v[i], right[i] - right_v[i]
+        a[i] = min(x, y); b[i] = max(x, y)
+    if 2 * size > v.size: a[size - 1] = row[size - 1] - v[size - 1]; b[size - 1] = np.inf
+    while size > 8:
+        half = (size + 1) // 2
+        right, right_v = a[half:size], b[half:size]
+        for i in range(size - half):
+            x, y = a[i], right[i]
+            b[i] = min(min(b[i], right_v[i]), max(x, y)); a[i] = min(x, y)
+        size = half
+    u1, u2 = np.inf, np.inf
+    for i in range(size): u2 = min(min(u2, b[i]), max(u1, a[i])); u1 = min(u1, a[i])
+    return u1, u2
+
+# %% ../../nbs/assignment/01_solvers.ipynb #ddc5a9b1
+def _lower_prices(c, x, y, v, a, b, free, n_free):
+    "Augmenting row reduction: one pass over the free rows, as many bids as columns at most; returns how many stay free."
     at, kept, tries = 0, 0, 0
     while at < n_free:
         i = free[at]; at += 1; tries += 1
-        for j in range(v.size): d[j] = v[j] - c[i, j]
-        u1, u2 = _two(d, none)
+        u1, u2 = _two_least(c[i], v, a, b)
         j1 = 0
-        while d[j1] != u1: j1 += 1
-        other, price = y[j1], v[j1] - (u1 - u2)
+        while c[i, j1] - v[j1] != u1: j1 += 1
+        other, price = y[j1], v[j1] - (u2 - u1)
         lowers = price < v[j1]
-        if tries < at * v.size:
+        if tries < v.size:
             if lowers: v[j1] = price
             elif other >= 0:
                 j2 = 0
-                while j2 == j1 or d[j2] != u2: j2 += 1
+                while j2 == j1 or c[i, j2] - v[j2] != u2: j2 += 1
                 j1 = j2; other = y[j1]
             if other >= 0:
                 if lowers: at -= 1; free[at] = other
@@ -198,8 +217,8 @@ def _exact(c, x):
                 if x[before[j]] < 0: x[before[j]] = j; y[j] = before[j]
         for i in range(n):
             if x[i] < 0: free[free_rows] = i; free_rows += 1
-        none = np.zeros(m)
-        for again in range(2): free_rows = _lower_prices(c, x, y, v, d, none, free, free_rows)
+        more = np.empty(m)
+        for again in range(2): free_rows = _lower_prices(c, x, y, v, d, more, free, free_rows)
     else:
         for i in range(n): free[i] = i
         free_rows = n
@@ -305,8 +324,8 @@ def _solve_exact(c, sign, q, rows, cols, bound):
 def _solve_recursion(x, steps, weight):
     for b in range(x.shape[0]): _recurse(x[b], steps, x.dtype.type(weight))
 
-# %% ../../nbs/assignment/01_solvers.ipynb #f3321a9f
-_KERNELS = ("_orient", "_two", "_few", "_key", "_greedy_delta", "_greedy_best", "_lower_prices", "_least", "_shortest_path", "_exact", "_recurse",
+# %% ../../nbs/assignment/01_solvers.ipynb #5c947e6c
+_KERNELS = ("_orient", "_two", "_few", "_key", "_greedy_delta", "_greedy_best", "_two_least", "_lower_prices", "_least", "_shortest_path", "_exact", "_recurse",
             "_in_order", "_other_bound", "_solve_delta", "_solve_best", "_solve_exact", "_solve_recursion")
 
 @cache
