@@ -589,8 +589,9 @@ def _judge(x, sign, rows, cols, bound, sweeps):
     cells = x.flatten(-2).gather(-1, (rows * x.shape[-1] + cols).clamp(min=0)).double()
     total = torch.where(there, cells, 0.).sum(-1)
     valid = (there.sum(-1) == k) & total.isfinite()
-    if rows.shape[-1] > 1: valid &= _distinct(rows) & _distinct(cols)
-    if bound is None: bound = upper_bound(x * sign)
+    if bound is None:                                                   # not from a kernel, which uses no line twice
+        bound = upper_bound(x * sign)
+        if rows.shape[-1] > 1: valid &= _distinct(rows) & _distinct(cols)
     if sweeps and valid.any():
         v = valid.nonzero()[:, 0]
         bound = bound.index_copy(0, v, torch.minimum(bound[v], upper_bound(x[v] * sign, rows[v], cols[v], sweeps)))
