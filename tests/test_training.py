@@ -14,13 +14,13 @@ from hypothesis import given, settings, strategies as st
 from torch.nn import functional as F
 
 from brace_nb.foundations.contrastive import clip_loss
-from brace_nb.foundations.data import TRAINING_DESIGNERS, load_emoji
+from brace_nb.foundations.data import TRAINING_DESIGNERS, load_emoji, on_background, to_float
 from brace_nb.foundations.encoders import ByteBPE, EncoderConfig, build_encoder, load_encoder, train_bpe, weights_hash
-from brace_nb.foundations.training import (Batches, Captions, Pictures, TrainingConfig, batch_ids, deferred_interrupt, learning_rate, make_optimizer, pair_weights,
+from brace_nb.foundations.training import (Batches, Captions, Pictures, TrainingConfig, batch_ids, deferred_interrupt, learning_rate, make_optimizer, pair_weights, restyle,
                                            train_encoder, training_ids, tuple_loss)
 
 SMALL = EncoderConfig(embed_dim=16, text_width=32, text_heads=1, text_layers=1, vocab_size=300, context_length=16)
-RECIPE = TrainingConfig(steps=20, batch_size=8, warmup=3, languages=("en", "ig"), split="val")  # Igbo lacks names: absent views too
+RECIPE = TrainingConfig(steps=20, batch_size=8, texts=3, warmup=3, languages=("en", "ig"), split="val")  # Igbo lacks names: absent views too
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_captions_are_what_they_say(tuples, tokenizer):
     ids, rng = tuples.ids("val"), np.random.default_rng(0)
     texts = {i: {k: set(g.text.str.lower()) for k, g in f.groupby("kind")} for i, f in tuples.captions(lang="en", ids=ids).groupby("id")}
     kinds = {"name": 0, "keywords": 0, "both": 0}
-    captions = Captions(tuples, ids, TrainingConfig(languages=["en"], name_share=.4, keyword_share=.2, max_keywords=3), tokenizer)
+    captions = Captions(tuples, ids, TrainingConfig(languages=["en"], name_share=.4, keyword_share=.2, max_keywords=3, token_dropout=0.), tokenizer)
     for i in np.tile(ids, 3):
         parts, own = tokenizer.decode(captions.draw(rng, "en", i)).split(", "), texts[i]
         names, keywords = own["name"] | own["unicode_name"] | own.get("shortcode", set()), own.get("keyword", set())
@@ -127,6 +127,31 @@ def test_token_dropout(tuples, tokenizer):
     whole, part = (Captions(tuples, ids, TrainingConfig(languages=["en"], token_dropout=p), tokenizer) for p in (0., .5))
     lengths = [np.mean([len(c.draw(np.random.default_rng(int(i)), "en", i)) for i in ids]) for c in (whole, part)]
     assert .45 < lengths[1]/lengths[0] < .7 and all(part.draw(np.random.default_rng(0), "en", i) for i in ids)
+
+
+PLAIN = TrainingConfig(rotation=0, zoom=0, shift=0, colour_mixing=0, brightness=0, grey_share=0, white_share=1)
+
+
+def test_restyle_with_nothing_to_do_is_white_background(tuples):
+    rgba = tuples.images("noto", range(0, 1900, 50))
+    assert (restyle(rgba, 0, PLAIN) - to_float(on_background(rgba))).abs().max() < 1/255
+
+
+def test_restyle_parts(tuples):
+    rgba = tuples.images("noto", range(0, 1900, 10))
+    grey = restyle(rgba, 0, dataclasses.replace(PLAIN, grey_share=1))
+    assert (grey.amax(1) - grey.amin(1)).max() < 1e-6 and torch.allclose(grey[:, 0], torch.einsum("nchw,c->nhw", to_float(on_background(rgba)), torch.tensor([.299, .587, .114])), atol=2/255)
+    half = restyle(rgba, 0, dataclasses.replace(PLAIN, white_share=.5))
+    clear = torch.from_numpy(rgba[..., 3] == 0)
+    white = torch.tensor([bool((p[:, c] > .999).all()) for p, c in zip(half, clear) if c.any()])
+    assert .35 < white.float().mean() < .65
+    assert all(p[:, c].std(-1).max() < 1e-6 for p, c in zip(half, clear) if c.sum() > 1)    # a background is one colour
+    moved = restyle(rgba, 0, dataclasses.replace(PLAIN, shift=.2, rotation=20, zoom=.3))
+    assert ((moved - restyle(rgba, 0, PLAIN)).abs().amax((1, 2, 3)) > .1).float().mean() > .9
+    assert torch.equal(moved, restyle(torch.from_numpy(rgba), torch.Generator().manual_seed(0), dataclasses.replace(PLAIN, shift=.2, rotation=20, zoom=.3)))
+    assert restyle(rgba[:0], 0, TrainingConfig()).shape == (0, 3, 32, 32)
+    mixed = restyle(rgba, 1, TrainingConfig())
+    assert 0 <= mixed.min() and mixed.max() <= 1 and not torch.equal(mixed, restyle(rgba, 2, TrainingConfig()))
 
 
 # the update
@@ -260,7 +285,7 @@ def test_divergence_is_an_error(tuples):
 
 @pytest.mark.parametrize("values,words", [
     (dict(steps=0), "steps"), (dict(batch_size=1), "at least 2"), (dict(learning_rate=0), "learning_rate"), (dict(name_share=.8, keyword_share=.4), "sum"),
-    (dict(token_dropout=1.), "token_dropout"), (dict(languages=()), "at least one"), (dict(warmup=-1), "warmup"), (dict(texts=2.5), "texts")])
+    (dict(token_dropout=1.), "token_dropout"), (dict(initial_scale=0), "initial_scale"), (dict(zoom=-1), "zoom"), (dict(grey_share=2), "grey_share"), (dict(languages=()), "at least one"), (dict(warmup=-1), "warmup"), (dict(texts=2.5), "texts")])
 def test_bad_recipes(values, words):
     with pytest.raises(ValueError, match=words): TrainingConfig(**values)
 

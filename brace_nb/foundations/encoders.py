@@ -157,7 +157,7 @@ class EncoderConfig:
     image_model:str="resnet10t"  # a timm model, built without pretrained weights
     image_size:int=32            # side, pixels
     text_width:int=192           # width of the text transformer
-    text_layers:int=3
+    text_layers:int=1            # captions of five tokens need no more
     text_heads:int=3             # must divide text_width
     vocab_size:int=4096          # ids of the tokenizer
     context_length:int=24        # tokens, start and end included

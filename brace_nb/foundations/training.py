@@ -17,52 +17,58 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .contrastive import pairwise_clip_loss
-from .data import TRAINING_DESIGNERS, augment, normalise
+from .data import TRAINING_DESIGNERS, as_generator, normalise, place
 from .encoders import ByteBPE, Encoder, EncoderConfig, atomic_path, build_encoder, encode_tokens, load_encoder, save_encoder, train_bpe
 
 # %% auto #0
-__all__ = ['TrainingConfig', 'batch_ids', 'Captions', 'Pictures', 'learning_rate', 'make_optimizer', 'pair_weights', 'Batches',
-           'training_ids', 'tuple_loss', 'deferred_interrupt', 'train_encoder']
+__all__ = ['TrainingConfig', 'batch_ids', 'Captions', 'Pictures', 'restyle', 'learning_rate', 'make_optimizer', 'pair_weights',
+           'Batches', 'training_ids', 'tuple_loss', 'deferred_interrupt', 'train_encoder']
 
 # %% ../../nbs/foundations/03_training.ipynb #922b19a9
 @dataclass(frozen=True)
 class TrainingConfig:
     "Recipe of a training run."
-    steps:int=900                             # updates; the budget, never seconds
+    steps:int=1100                            # updates; the budget, never seconds
     batch_size:int=128                        # concepts in each step
     split:str="train"                         # concepts to learn from
     country_flags:bool=False                  # are country flags among them?
     designers:tuple=TRAINING_DESIGNERS        # whose pictures
     pictures:int=2                            # of each concept in each step, by different designers where there are enough
     languages:tuple=("en", "es", "sw", "zh")  # of the captions
-    texts:int=3                               # captions of each concept in each step: one in the first language, the others in languages drawn for the step
+    texts:int=5                               # captions of each concept in each step: one in the first language, the others in languages drawn for the step
     name_share:float=.25                      # part of the captions that are a name alone
-    keyword_share:float=.35                   # part that are keywords alone; the rest are a name with keywords
-    max_keywords:int=4                        # at most so many in one caption, at least one
-    token_dropout:float=0.                    # part of the tokens left out of captions
+    keyword_share:float=.4                    # part that are keywords alone; the rest are a name with keywords
+    max_keywords:int=3                        # at most so many in one caption, at least one
+    token_dropout:float=.1                    # part of the tokens left out of captions
     picture_weight:float=.5                   # weight of picture-picture pairs; picture-text pairs have 1
-    text_weight:float=.5                      # weight of text-text pairs
+    text_weight:float=1.5                     # weight of text-text pairs
+    initial_scale:float=7.                    # inverse temperature at the start; it is learnt, up to 100
     learning_rate:float=1e-3                  # at its peak
     final_rate:float=.02                      # last learning rate, as a part of the peak
     warmup:int=50                             # steps of linear rise
-    weight_decay:float=.1                     # of matrices and convolutions only
+    weight_decay:float=.1                     # of matrices and filters only
     betas:tuple=(.9, .98)                     # of AdamW
-    rotation:float=15.                        # degrees, as the following four in `augment`
-    scale:tuple=(.8, 1.2)
-    translation:float=.1
-    jitter:float=.4
+    rotation:float=15.                        # degrees at most, either way
+    zoom:float=.25                            # magnification from 1/(1 + zoom) to 1 + zoom
+    shift:float=.12                           # sides of the picture at most, either way
+    colour_mixing:float=.15                   # standard deviation of the entries of a random colour matrix around the identity
+    brightness:float=.08                      # standard deviation of an offset of each colour, 0..1
+    grey_share:float=.15                      # part of the pictures without colour
+    white_share:float=.4                      # part of the backgrounds that are white; the rest have any colour
     bfloat16:bool=True                        # mixed precision
 
     def __post_init__(self):
-        for name in ("designers", "languages", "betas", "scale"): object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("designers", "languages", "betas"): object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("steps", "batch_size", "pictures", "texts", "max_keywords"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1: raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
         if self.batch_size < 2: raise ValueError("batch_size must be at least 2: a contrast needs somebody else.")
         if not 0 <= self.warmup: raise ValueError(f"warmup must be at least 0 steps; got {self.warmup}.")
+        if not 0 < self.initial_scale <= 100: raise ValueError(f"initial_scale must be in (0, 100]; got {self.initial_scale}.")
         if not self.learning_rate > 0: raise ValueError(f"learning_rate must be > 0; got {self.learning_rate}.")
         if not (0 <= self.name_share and 0 <= self.keyword_share and self.name_share + self.keyword_share <= 1): raise ValueError(f"name_share and keyword_share must be >= 0 with a sum of at most 1; got {self.name_share} and {self.keyword_share}.")
         if not 0 <= self.token_dropout < 1: raise ValueError(f"token_dropout must be in [0, 1); got {self.token_dropout}.")
+        if min(self.rotation, self.zoom, self.shift, self.colour_mixing, self.brightness) < 0 or not (0 <= self.grey_share <= 1 and 0 <= self.white_share <= 1): raise ValueError("rotation, zoom, shift, colour_mixing and brightness must be >= 0, grey_share and white_share in [0, 1].")
         if not self.languages or not self.designers: raise ValueError("languages and designers must each name at least one.")
 
 # %% ../../nbs/foundations/03_training.ipynb #bdfabe03
@@ -143,6 +149,23 @@ class Pictures:
         order = np.where(has, rng.random(has.shape), 2).argsort(0)
         return np.stack([self.images[order[v % has.sum(0), np.arange(len(rows))], rows] for v in range(count)])
 
+# %% ../../nbs/foundations/03_training.ipynb #22ad3512
+def restyle(
+    rgba,      # uint8, shape (N, S, S, 4), numpy or torch
+    generator, # torch.Generator or seed (int)
+    config:TrainingConfig,
+)->Tensor:     # float32 in 0..1, shape (N, 3, S, S)
+    "Other colours, other position, other background, drawn for each picture."
+    rgba, generator, c = torch.as_tensor(rgba), as_generator(generator), config
+    unit, normal = torch.rand(len(rgba), 9, generator=generator), torch.randn(len(rgba), 4, 3, generator=generator)
+    grey = (unit[:, 0] < c.grey_share)[:, None, None]
+    matrix = torch.where(grey, torch.tensor([.299, .587, .114]), torch.eye(3) + c.colour_mixing*normal[:, :3])
+    rgb = rgba[..., :3].flatten(1, 2)/255 @ matrix.mT + c.brightness*normal[:, 3:]
+    rgba = torch.cat([(rgb.clamp(0, 1)*255).round().to(torch.uint8).view(*rgba.shape[:3], 3), rgba[..., 3:]], -1)
+    background = torch.where((unit[:, 1] < c.white_share)[:, None], 1., unit[:, 2:5])
+    both = 2*unit[:, 5:] - 1
+    return place(rgba, c.rotation*both[:, 0], (1 + c.zoom)**both[:, 1], c.shift*both[:, 2:], background)
+
 # %% ../../nbs/foundations/03_training.ipynb #19040646
 def learning_rate(
     step:int, # from 0
@@ -194,7 +217,7 @@ class Batches:
         c, rng = self.config, np.random.default_rng([self.seed, 1, step])
         ids = batch_ids(self.ids, c.batch_size, self.seed, step)
         rgba = self.pictures.draw(rng, ids, c.pictures)
-        x = normalise(augment(rgba.reshape(-1, *rgba.shape[2:]), int(rng.integers(2**62)), c.rotation, c.scale, c.translation, c.jitter))
+        x = normalise(restyle(rgba.reshape(-1, *rgba.shape[2:]), int(rng.integers(2**62)), c))
         texts = [self.captions.draw(rng, lang, int(i)) for lang in self.captions.languages(rng) for i in ids]
         present = torch.tensor([True]*len(x) + [t is not None for t in texts]).view(-1, len(ids))
         return x.contiguous(memory_format=torch.channels_last), self.tokenizer.pad([t or [] for t in texts]), None if present.all() else present
@@ -285,10 +308,12 @@ def train_encoder(
     ids = training_ids(tuples, config)
     identity, folder = _identity(tuples, encoder_config, config, seed, ids), Path(folder) if folder is not None else None
     if folder and resume and (done := _finished(folder, identity)): return load_encoder(folder, device=device), done
+    if folder and not resume: [(folder/f).unlink(missing_ok=True) for f in ("training.json", "state.safetensors")]
     tokenizer = ByteBPE(train_bpe(tuples.captions(lang=list(config.languages), ids=ids).text, encoder_config.vocab_size), encoder_config.vocab_size, encoder_config.context_length)
     encoder = build_encoder(encoder_config, tokenizer, seed, device)
     model, batches = encoder.model.to(memory_format=torch.channels_last), Batches(tuples, config, encoder, seed)
     optimizer, history = make_optimizer(model, config), dict(loss=[], scale=[], monitor=[])
+    with torch.no_grad(): model.logit_scale.fill_(math.log(config.initial_scale))
     state = folder/"state.safetensors" if folder else None
     if state and resume and state.exists(): history = _load_state(state, encoder, optimizer, identity)
     if monitor and not history["monitor"]: history["monitor"].append(dict(step=0, **monitor(encoder)))
