@@ -63,7 +63,7 @@ def test_experiment_keeps_the_house_rules(path):
 def test_every_row_of_the_ledger_is_recorded_where_it_says_and_nowhere_else():
     rows, recorded = load_claims(), {i: e.name for e in experiments("cpu").values() for i in e.claims}
     literal = {i: r["experiment"] for i, r in rows.items() if r["experiment"]}
-    assert recorded.items() <= literal.items()
+    assert recorded == literal
     assert {r["experiment"] for r in rows.values()} - {None} <= set(experiments("cpu"))
 
 

@@ -248,10 +248,16 @@ def _snakemake(profile, todo, cores, lock, snakemake_profile, force, say)->int:
 
 # %% ../../nbs/companion/03_engine.ipynb #3b9890eb
 def _remember(profile:str, ran:list[Experiment], seconds:float, cores:int)->None:
-    "Keep the measured time of a run of everything, unless it is within a quarter of the one we have."
-    if len(ran) < len(experiments(profile)): return
+    "Keep what a profile costs: the experiments' own times, and the time of a run of everything; small changes are not news."
+    found = experiments(profile)
+    results = [result_of(e) for e in found.values()]
+    if None in results: return
     path = root()/"figures/profiles.json"
     known = json.loads(path.read_text()) if path.exists() else {}
-    if profile in known and abs(known[profile]["minutes"] * 60 - seconds) < .25 * seconds and known[profile]["experiments"] == len(ran): return
-    known[profile] = dict(minutes=round(seconds / 60, 1), experiments=len(ran), cores=cores)
+    before, now = known.get(profile, {}), dict(experiments=len(found), cores=cores, job_minutes=round(sum(r["run"]["seconds"] for r in results) / 60, 1))
+    if len(ran) == len(found): now["minutes"] = round(seconds / 60, 1)
+    elif "minutes" in before: now["minutes"] = before["minutes"]
+    close = lambda key: abs(before.get(key, 0) - now.get(key, 0)) <= .25 * now.get(key, 0)
+    if before.get("experiments") == len(found) and close("job_minutes") and close("minutes"): return
+    known[profile] = now
     write_atomic(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
