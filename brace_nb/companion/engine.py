@@ -29,7 +29,7 @@ def _execute(experiment:Experiment, work:Path)->None:
     logging.getLogger("papermill").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     threads = str(experiment.threads)
-    os.environ |= {"BRACE_NB_RUN": str(work), "BRACE_NB_ROOT": str(root()), "IPYTHONDIR": str(work.parent/".ipython"), "PYTHONHASHSEED": "0", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    os.environ |= {"BRACE_NB_RUN": str(work), "BRACE_NB_ROOT": str(root()), "IPYTHONDIR": str(work.parent/".ipython"), "PYTHONHASHSEED": "0", "OMP_WAIT_POLICY": "PASSIVE", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     os.environ |= {f"{name}_NUM_THREADS": threads for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
     papermill.execute_notebook(experiment.path, work/"notebook.ipynb", experiment.values, kernel_name="python3", progress_bar=False, log_output=False, cwd=str(root()))
 
