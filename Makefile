@@ -12,7 +12,7 @@ figures: .venv/.installed ## regenerate every figure that is out of date, then p
 
 test: .venv/.installed ## export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
 	$(BIN)/ruff check tests setup.py
-	OMP_NUM_THREADS=1 $(BIN)/nbdev_test --n_workers 2 --do_print
+	OMP_NUM_THREADS=1 $(BIN)/nbdev_test --n_workers 2 --do_print --skip_folder_re '^([_.]|experiments$$)'
 	$(BIN)/python -m pytest -n 2
 	$(BIN)/brace-nb figures --profile smoke --strict
 
