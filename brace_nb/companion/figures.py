@@ -50,7 +50,13 @@ PALETTE = dict(black="#000000", orange="#E69F00", sky="#56B4E9", green="#009E73"
 METHODS = {  # method -> (colour, marker, line style)
     "float": ("black", "o", "-"), "binary": ("blue", "s", "-"), "ternary": ("green", "^", "-"), "sign": ("orange", "D", "--"), "top-k": ("purple", "v", "--"),
     "rotation": ("red", "P", ":"), "itq": ("sky", "X", "-."), "random": ("grey", ".", ":"),
-    "image": ("blue", "o", "-"), "text": ("orange", "s", "--"), "hamming": ("red", "D", ":"), "cosine": ("sky", "v", "-.")}
+    "image": ("blue", "o", "-"), "text": ("orange", "s", "--"), "hamming": ("red", "D", ":"), "cosine": ("sky", "v", "-."),
+    "exact": ("black", "o", "-"), "greedy_delta": ("blue", "s", "-"), "greedy_best": ("orange", "^", "-"), "argbest": ("grey", ".", ":"), "recursive_top2": ("green", "D", "-"),
+    "recursive_extend": ("green", "v", "--"), "gumbel": ("sky", "X", "-."), "sinkhorn": ("red", "P", "--"), "network": ("purple", "*", "-."), "scipy": ("black", "x", ":"), "lapx": ("grey", "+", "--"),
+    "fp32": ("black", "o", "-"), "fp16": ("grey", ".", "--"), "bf16": ("sky", "v", "-."), "e4m3": ("blue", "s", "--"), "e5m2": ("orange", "^", ":"),
+    "pairs": ("black", "o", "-"), "axis": ("blue", "s", "-"), "slice": ("orange", "^", "-"), "sigmoid": ("green", "D", "--"),
+    "direct": ("grey", ".", ":"), "gram": ("blue", "s", "-"), "streaming": ("red", "P", "--"), "einsum": ("purple", "v", "-."),
+    "clip": ("blue", "o", "-"), "siglip": ("green", "s", "--"), "barlow": ("orange", "^", "-."), "pcl": ("purple", "D", ":")}
 
 STYLE = {
     "font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "font.family": "DejaVu Sans",
