@@ -5,12 +5,18 @@
 # %% ../../nbs/foundations/02_contrastive.ipynb #a67c56ae
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 # %% auto #0
-__all__ = ['clip_score', 'clip_loss', 'pairwise_clip_loss']
+__all__ = ['INFO_NCE_FORMS', 'MULTI_POSITIVE', 'clip_score', 'clip_loss', 'pairwise_clip_loss', 'info_nce_score', 'info_nce',
+           'siglip_score', 'siglip_loss', 'supcon_loss', 'mil_nce_loss', 'tuple_clip_loss', 'purushwalkam_gupta_loss',
+           'barlow_score', 'barlow_twins_loss', 'gaussian_entropy', 'information_bottleneck', 'evidence_bound',
+           'Clustering', 'concentration', 'cluster', 'proto_score', 'proto_loss', 'proto_nce_loss']
 
 # %% ../../nbs/foundations/02_contrastive.ipynb #b91d60bd
 def clip_score(
@@ -67,3 +73,270 @@ def pairwise_clip_loss(
 def _own(logits):
     "Log-probability that each row gives its own column."
     return logits.log_softmax(-1).diagonal(dim1=-2, dim2=-1)
+
+# %% ../../nbs/foundations/02_contrastive.ipynb #fdc68e51
+INFO_NCE_FORMS = dict(
+    symmetric=dict(formula="mean of both directions of -s_bb/t + log sum_b' exp(s_bb'/t)", source="Radford et al. 2021", floor="0"),
+    one_way=dict(formula="mean_b -s_bb/t + log sum_b' exp(s_bb'/t)", source="van den Oord et al. 2018", floor="0"),
+    moco=dict(formula="mean_b -s_b+/t + log (exp(s_b+/t) + sum_queue exp(s_bq/t)); keys and queue without gradient", source="He et al. 2020; Li et al. 2021, eq. 1", floor="0"),
+    barlow=dict(formula="sum_b -s_bb/t + log sum_{b' != b} exp(s_bb'/t)", source="Zbontar et al. 2021, section 5", floor="none: the positive is not in the denominator"))
+
+def _pair(x, y, what):
+    "Two matrices of one shape with rows."
+    if x.ndim != 2 or x.shape != y.shape or not len(x): raise ValueError(f"{what} needs two matrices of one shape (N, D), N >= 1, row i beside row i; got {tuple(x.shape)} and {tuple(y.shape)}.")
+
+def info_nce_score(
+    x:Tensor,               # unit vectors, shape (N, D): queries
+    y:Tensor,               # unit vectors, shape (N, D): keys, row i belongs to row i of `x`
+    temperature:float=.1,   # > 0
+    form:str="symmetric",   # one of INFO_NCE_FORMS
+    queue=None,             # unit vectors, shape (R, D): negatives of the form "moco"
+)->Tensor:                  # logits; (N, N) with the positives on the diagonal, for "moco" (N, 1 + R) with the positives first
+    "Similarities over the temperature, as the form compares them."
+    _pair(x, y, "info_nce")
+    if form not in INFO_NCE_FORMS: raise ValueError(f"form must be one of {list(INFO_NCE_FORMS)}; got {form!r}.")
+    if not temperature > 0: raise ValueError(f"temperature must be > 0; got {temperature}.")
+    if (queue is not None) != (form == "moco"): raise ValueError("a queue of negatives belongs to the form 'moco', and 'moco' needs one; the other forms take the batch.")
+    if form == "moco": return torch.cat([(x*y.detach()).sum(-1, keepdim=True), clip_score(x, queue.detach())], 1)/temperature
+    return clip_score(x, y)/temperature
+
+def info_nce(
+    x:Tensor,               # unit vectors, shape (N, D)
+    y:Tensor,               # unit vectors, shape (N, D)
+    temperature:float=.1,   # > 0
+    form:str="symmetric",   # one of INFO_NCE_FORMS
+    queue=None,             # unit vectors, shape (R, D), for the form "moco"
+)->Tensor:                  # scalar, nats; a mean over rows, for "barlow" a sum
+    "Which of the candidates is mine? (van den Oord et al. 2018)."
+    logits = info_nce_score(x, y, temperature, form, queue)
+    if form == "moco": return (logits.logsumexp(1) - logits[:, 0]).mean()
+    own = logits.diagonal()
+    if form == "barlow":
+        if len(x) < 2: raise ValueError("the form 'barlow' compares with others only; it needs at least two rows.")
+        return (logits.masked_fill(torch.eye(len(x), dtype=torch.bool, device=x.device), -torch.inf).logsumexp(1) - own).sum()
+    one = (logits.logsumexp(1) - own).mean()
+    return one if form == "one_way" else (one + (logits.logsumexp(0) - own).mean())/2
+
+# %% ../../nbs/foundations/02_contrastive.ipynb #85bc89d9
+def siglip_score(
+    x:Tensor,  # unit vectors, shape (N, D)
+    y:Tensor,  # unit vectors, shape (M, D)
+    scale=10., # inverse temperature, > 0; float or scalar Tensor
+    bias=-10., # prior log-odds of a match; float or scalar Tensor
+)->Tensor:     # log-odds of a match, shape (N, M)
+    "scale * cosine + bias."
+    return scale*clip_score(x, y) + bias
+
+def siglip_loss(
+    x:Tensor,     # unit vectors, shape (N, D): pictures
+    y:Tensor,     # unit vectors, shape (M, D): texts
+    scale=10.,    # inverse temperature, > 0
+    bias=-10.,    # log-odds of a match at cosine 0
+    matches=None, # bool, shape (N, M): which pairs belong together; None: the diagonal
+)->Tensor:        # scalar, nats: summed over all pairs, divided by N
+    "Sum of -log sigmoid(+-score) over all pairs, divided by the number of pictures (Zhai et al. 2023)."
+    score = siglip_score(x, y, scale, bias)
+    if matches is None:
+        _pair(x, y, "siglip_loss without `matches`")
+        matches = torch.eye(len(x), dtype=torch.bool, device=x.device)
+    if matches.shape != score.shape or matches.dtype != torch.bool: raise ValueError(f"matches must be bool of shape {tuple(score.shape)}; got {matches.dtype} {tuple(matches.shape)}.")
+    return F.softplus(torch.where(matches, -score, score)).sum()/len(x)
+
+# %% ../../nbs/foundations/02_contrastive.ipynb #e566375f
+def _positives(logits, positives):
+    "`positives` after a check; every row has one."
+    if positives.shape != logits.shape or positives.dtype != torch.bool: raise ValueError(f"positives must be bool of shape {tuple(logits.shape)}; got {positives.dtype} {tuple(positives.shape)}.")
+    if not positives.any(1).all(): raise ValueError(f"every row needs a positive; rows {(~positives.any(1)).nonzero()[:5, 0].tolist()} have none. Drop them.")
+    return positives
+
+def supcon_loss(
+    x:Tensor,         # unit vectors, shape (N, D)
+    y:Tensor,         # unit vectors, shape (M, D)
+    positives:Tensor, # bool, shape (N, M)
+    scale,            # inverse temperature, > 0
+)->Tensor:            # scalar, nats
+    "Mean over rows of the mean over positives of -log softmax (Khosla et al. 2020, L_out)."
+    logits = scale*clip_score(x, y)
+    positives = _positives(logits, positives)
+    return -(torch.where(positives, logits.log_softmax(1), 0).sum(1)/positives.sum(1)).mean()
+
+def mil_nce_loss(
+    x:Tensor,         # unit vectors, shape (N, D)
+    y:Tensor,         # unit vectors, shape (M, D)
+    positives:Tensor, # bool, shape (N, M)
+    scale,            # inverse temperature, > 0
+)->Tensor:            # scalar, nats
+    "Mean over rows of -log of the positives' share of the softmax (Miech et al. 2020)."
+    logits = scale*clip_score(x, y)
+    own = logits.masked_fill(~_positives(logits, positives), -torch.inf).logsumexp(1)
+    return (logits.logsumexp(1) - own).mean()
+
+MULTI_POSITIVE = dict(supcon=supcon_loss, mil_nce=mil_nce_loss)
+
+def tuple_clip_loss(
+    images:Tensor,   # unit vectors, shape (N, D)
+    captions:Tensor, # unit vectors, shape (M, D)
+    owner:Tensor,    # int64, shape (M,): the picture of each caption
+    scale,           # inverse temperature, > 0
+    form:str="supcon", # one of MULTI_POSITIVE
+)->Tensor:           # scalar, nats
+    "CLIP's loss where a picture has several captions: many positives one way, one the other way."
+    if form not in MULTI_POSITIVE: raise ValueError(f"form must be one of {list(MULTI_POSITIVE)}; got {form!r}.")
+    if owner.shape != (len(captions),) or owner.is_floating_point(): raise ValueError(f"owner must be {len(captions)} picture numbers, one for each caption; got {owner.dtype} {tuple(owner.shape)}.")
+    mine = owner == torch.arange(len(images), device=owner.device)[:, None]
+    return (MULTI_POSITIVE[form](images, captions, mine, scale) + F.cross_entropy(scale*clip_score(captions, images), owner))/2
+
+# %% ../../nbs/foundations/02_contrastive.ipynb #776c22be
+def purushwalkam_gupta_loss(
+    x:Tensor,         # unit vectors, shape (N, D)
+    positives:Tensor, # bool, shape (N, N): (x, x+) in D+; the diagonal is ignored
+    scale,            # inverse temperature, > 0
+)->Tensor:            # scalar, nats: a sum over the pairs
+    "Sum over positive pairs of -log of the pair's share among itself and the unrelated (Purushwalkam & Gupta 2020)."
+    logits, eye = scale*clip_score(x, x), torch.eye(len(x), dtype=torch.bool, device=x.device)
+    if positives.shape != logits.shape or positives.dtype != torch.bool: raise ValueError(f"positives must be bool of shape {tuple(logits.shape)}; got {positives.dtype} {tuple(positives.shape)}.")
+    others = logits.masked_fill(positives | eye, torch.finfo(logits.dtype).min).logsumexp(1, keepdim=True)
+    return torch.where(positives & ~eye, torch.logaddexp(logits, others) - logits, 0).sum()
+
+# %% ../../nbs/foundations/02_contrastive.ipynb #233e4170
+def barlow_score(
+    x:Tensor,        # embeddings of one distortion, shape (N, D), N >= 2
+    y:Tensor,        # embeddings of the other, shape (N, D)
+    eps:float=1e-5,  # added to the variances; 0 is the formula as printed
+)->Tensor:           # cross-correlations over the batch, shape (D, D), -1..1, not symmetric
+    "Cross-correlation matrix of the batch (Zbontar et al. 2021, eq. 2)."
+    _pair(x, y, "barlow_score")
+    if len(x) < 2: raise ValueError("a correlation needs at least two samples.")
+    unit = [(z - z.mean(0))/(z.var(0, correction=0) + eps).sqrt() for z in (x, y)]
+    return unit[0].T @ unit[1]/len(x)
+
+def barlow_twins_loss(
+    x:Tensor,                   # embeddings of one distortion, shape (N, D), not normalised
+    y:Tensor,                   # embeddings of the other, shape (N, D)
+    off_diagonal:float=.0051,   # weight of the redundancy term; the paper's value for D = 8192
+    eps:float=1e-5,             # added to the variances
+)->Tensor:                      # scalar
+    "Invariance of each dimension plus weighted squares of all other correlations (Zbontar et al. 2021, eq. 1)."
+    c = barlow_score(x, y, eps)
+    own = c.diagonal()
+    return (1 - own).square().sum() + off_diagonal*(c.square().sum() - own.square().sum())
+
+# %% ../../nbs/foundations/02_contrastive.ipynb #baaca912
+def gaussian_entropy(
+    covariance:Tensor, # symmetric positive definite, shape (..., D, D)
+)->Tensor:             # nats, shape (...); differential, so it may be negative
+    "Entropy of a Gaussian, half the log-determinant of 2 pi e C."
+    return .5*(covariance.shape[-1]*math.log(2*math.pi*math.e) + torch.linalg.slogdet(covariance).logabsdet)
+
+def _covariance(z, eps): # (..., N, D) -> (..., D, D)
+    z = z - z.mean(-2, keepdim=True)
+    return z.mT @ z/z.shape[-2] + eps*torch.eye(z.shape[-1], device=z.device, dtype=z.dtype)
+
+def information_bottleneck(
+    views:Tensor,     # embeddings of T distortions of each of N samples, shape (N, T, D)
+    beta:float,       # > 0; above 1 entropy is rewarded
+    eps:float=1e-6,   # added to the variances
+)->Tensor:            # scalar, nats
+    "E H(Z|X) + (1 - beta)/beta H(Z) for Gaussian Z (Zbontar et al. 2021, appendix)."
+    if views.ndim != 3 or views.shape[1] < 2: raise ValueError(f"views must have shape (samples, distortions >= 2, dimensions); got {tuple(views.shape)}.")
+    if not beta > 0: raise ValueError(f"beta must be > 0; got {beta}.")
+    return gaussian_entropy(_covariance(views, eps)).mean() + (1 - beta)/beta*gaussian_entropy(_covariance(views.flatten(0, 1), eps))
+
+# %% ../../nbs/foundations/02_contrastive.ipynb #babd824f
+def evidence_bound(
+    log_joint:Tensor, # log p(x_i, c), shape (N, K)
+    q:Tensor,         # distribution over clusters for each sample, shape (N, K), rows sum to 1
+)->Tensor:            # nats, shape (N,); at most logsumexp of log_joint
+    "sum_c q log(p/q), the lower bound of EM (Li et al. 2021, eq. 4)."
+    return torch.where(q > 0, q*(log_joint - q.clamp(min=torch.finfo(q.dtype).tiny).log()), 0).sum(-1)
+
+@dataclass(frozen=True)
+class Clustering:
+    "Prototypes of one k-means: constants in the loss."
+    centroids:Tensor     # unit vectors, shape (K, D)
+    assignment:Tensor    # int64, shape (N,): cluster of each sample
+    concentration:Tensor # phi, shape (K,): each cluster's own temperature
+
+    def __len__(self): return len(self.centroids)
+
+def concentration(
+    features:Tensor,        # momentum features, unit vectors, shape (N, D)
+    centroids:Tensor,       # means of the clusters, not normalised, shape (K, D)
+    assignment:Tensor,      # int64, shape (N,)
+    temperature:float=.2,   # mean of the result
+    alpha:float=10.,        # smooths small clusters
+)->Tensor:                  # phi, shape (K,), > 0; small for tight and large clusters
+    "Mean distance over log(size + alpha), singletons at the largest, clipped to the 10th..90th percentile, scaled to the temperature (Li et al. 2021, eq. 12)."
+    k = len(centroids)
+    size = torch.bincount(assignment, minlength=k).to(features)
+    total = features.new_zeros(k).index_add(0, assignment, torch.linalg.vector_norm(features - centroids[assignment], dim=1))
+    phi = total/(size*(size + alpha).log()).clamp(min=1)
+    phi = torch.where(size > 1, phi, phi.max())
+    phi = phi.clamp(*torch.quantile(phi, phi.new_tensor([.1, .9])))
+    if not phi.mean() > 0: raise ValueError("every cluster is a single point: the features have collapsed, or there are too many clusters.")
+    return temperature*phi/phi.mean()
+
+def cluster(
+    features:Tensor,            # momentum features, unit vectors, shape (N, D)
+    sizes=(64, 128, 256),       # K of each clustering
+    temperature:float=.2,       # mean concentration of each clustering
+    alpha:float=10.,            # as in `concentration`
+    seed:int=0,
+    iterations:int=20,          # of Lloyd's algorithm
+    tries:int=1,                # initialisations, the best is kept
+)->list:                        # of Clustering
+    "The E-step: k-means at several resolutions (scikit-learn), and the concentration of each cluster."
+    import warnings
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    z, out = features.detach(), []
+    if not 2 <= min(sizes) <= max(sizes) <= len(z): raise ValueError(f"sizes must be from 2 to the number of samples, {len(z)}; got {tuple(sizes)}.")
+    for m, k in enumerate(sizes):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)       # fewer distinct points than clusters
+            found = KMeans(k, init="random", n_init=tries, max_iter=iterations, random_state=seed + m).fit(z.double().cpu().numpy())
+        label = torch.from_numpy(found.labels_).long().to(z.device)
+        mean = torch.from_numpy(found.cluster_centers_).to(z)
+        out.append(Clustering(F.normalize(mean, dim=-1), label, concentration(z, mean, label, temperature, alpha)))
+    return out
+
+# %% ../../nbs/foundations/02_contrastive.ipynb #992fa476
+def proto_score(
+    x:Tensor,              # unit vectors, shape (N, D)
+    clustering:Clustering,
+    exact:bool=False,      # keep the term -1/phi that the paper drops?
+)->Tensor:                 # logits of the clusters, shape (N, K)
+    "x . c / phi: an isotropic Gaussian's score on the sphere, up to -1/phi, which only equal phi allow to drop."
+    logits = clip_score(x, clustering.centroids)/clustering.concentration
+    return logits - 1/clustering.concentration if exact else logits
+
+def proto_loss(
+    x:Tensor,                # unit vectors, shape (N, D)
+    rows:Tensor,             # int64, shape (N,): which samples of the clustering these are
+    clustering:Clustering,
+    negatives:int=None,      # None: all prototypes; else so many, drawn
+    seed:int=0,              # of the drawing
+    duplicates:bool=False,   # count a prototype once for each sample of the batch that it belongs to, as the official code does?
+    exact:bool=False,        # as in `proto_score`
+)->Tensor:                   # scalar, nats
+    "Which prototype is mine? (Li et al. 2021, eq. 11, second term)."
+    own, logits = clustering.assignment[rows], proto_score(x, clustering, exact)
+    if negatives is None and not duplicates: return F.cross_entropy(logits, own)
+    rest = torch.ones(len(clustering), dtype=torch.bool, device=own.device).index_fill(0, own, False).nonzero()[:, 0]
+    drawn = rest[torch.randperm(len(rest), generator=torch.Generator().manual_seed(seed)).to(rest.device)[:len(rest) if negatives is None else negatives]]
+    if duplicates: return F.cross_entropy(logits[:, torch.cat([own, drawn])], torch.arange(len(x), device=own.device))
+    kept = torch.cat([own.unique(), drawn]).sort().values
+    return F.cross_entropy(logits[:, kept], torch.searchsorted(kept, own))
+
+def proto_nce_loss(
+    x:Tensor,               # unit vectors of the encoder, shape (N, D)
+    keys:Tensor,            # unit vectors of the momentum encoder, shape (N, D)
+    rows:Tensor,            # int64, shape (N,): which samples of the clusterings these are
+    clusterings,            # list of Clustering; empty while warming up
+    temperature:float=.2,   # of the sample term
+    queue=None,             # unit vectors, shape (R, D); None takes the batch as negatives
+    **kwargs,               # for `proto_loss`
+)->Tensor:                  # scalar, nats
+    "InfoNCE plus the mean of the prototype terms (Li et al. 2021, eq. 11)."
+    nce = info_nce(x, keys.detach(), temperature, "one_way" if queue is None else "moco", queue)
+    return nce + sum(proto_loss(x, rows, c, **kwargs) for c in clusterings)/len(clusterings) if clusterings else nce
