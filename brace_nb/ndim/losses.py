@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .regions import partitions, region_mask, region_sizes
-from .similarity import Scores, _from_products, _outer_sum, _place, _score
+from .similarity import Scores, _from_norm, _from_products, _measure, _outer_sum, _place, _score, _tensors
 
 # %% auto #0
 __all__ = ['KINDS', 'gradient_cells', 'exact_inputs', 'cube_loss', 'project']
@@ -67,24 +67,27 @@ def _region_weights(regions, weights, n, batch, scores):
 def _log(w): return torch.where(w > 0, torch.where(w > 0, w, 1).log(), -math.inf)
 
 def _cross_entropy(logits, target, smoothing):
-    "Mean over rows against soft targets; cells at -inf are masked, rows without any cell are dropped."
+    "Of each row, against soft targets; cells at -inf are masked, rows without any cell are dropped."
     keep = logits > -math.inf
     if not (rows := keep.any(1)).all(): logits, target, keep = logits[rows], target[rows], keep[rows]
     if smoothing: target = (1 - smoothing)*target + smoothing*keep.to(logits.dtype)/keep.sum(1, keepdim=True)
-    return -(target*logits.log_softmax(1).masked_fill(~keep, 0)).sum(1).mean()
+    return -(target*logits.log_softmax(1).masked_fill(~keep, 0)).sum(1)
 
-# %% ../../nbs/ndim/02_losses.ipynb #2be25659
-def _line(scores, t):
-    "Scores (B, B) of the tuples (i, .., j, .., i), j at position t."
-    if not scores.measure.gram or scores.shrink == "thesis":
-        return _score([x[None] if a == t else x[:, None] for a, x in enumerate(scores.operands)], scores.measure, scores.shrink)
-    G = {}
-    for g, ax in zip(scores.operands, scores.axes):
-        if t not in ax: g = (g if len(ax) == 1 else g.diagonal())[:, None]
-        elif len(ax) == 1: g = g[None]
-        elif ax[0] == t: g = g.T
-        G[ax[0], ax[-1]] = g
-    return _from_products(G, scores.measure, scores.n, scores.F, scores.shrink)
+# %% ../../nbs/ndim/02_losses.ipynb #070510ce
+def _lines(xs, m, shrink):
+    "Scores (n, B, B): for every axis t and item i the tuples (i, .., j, .., i), j at position t."
+    n, X = len(xs), torch.stack(xs)
+    if m.family != "norm" or shrink == "thesis": return torch.stack([_score([x[None] if a == t else x[:, None] for a, x in enumerate(xs)], m, shrink) for t in range(n)])
+    rest, q = X.sum(0) - X, X.square().sum(-1)
+    P = rest.square().sum(-1)[:, :, None] + 2*rest @ X.mT + q[:, None]
+    return _from_norm(m, P, (q.sum(0) - q)[:, :, None] + q[:, None], n, X.shape[-1], shrink)
+
+def _axis(xs, m, scale, w, smoothing, shrink):
+    "One-hot targets: only the lines that hold an anchor count."
+    logits = scale*_lines(xs, m, shrink)
+    eye = torch.eye(len(xs[0]), dtype=logits.dtype, device=logits.device)
+    if w is not None: logits = logits + torch.where(eye > 0, _log(w)[0], _log(w)[1])         # regions (n,) and (n-1, 1)
+    return _cross_entropy(logits.flatten(0, 1), eye.repeat(len(xs), 1), smoothing).mean()
 
 class _Problem:
     "One loss on one cube: logits, targets and weights of any block."
@@ -119,8 +122,7 @@ class _Problem:
 
     def full(self, scale, bias, w):
         "The loss from the whole cube."
-        if self.kind == "axis" and self.labels is None: return self.axis(scale, w)
-        self.scores.check_memory("Use streaming=True with `slice` or `sigmoid`, one-hot labels with `axis`, or a smaller batch.")
+        self.scores.check_memory("Use streaming=True, or a smaller batch.")
         if self.kind == "sigmoid": return self.sigmoid(None, scale, bias, w, None if self.labels is None else self.labels.block().aminmax())
         logits = self.logits(None, scale, bias, w)
         if self.labels is None: target = self.one_hot(logits.detach())
@@ -128,13 +130,8 @@ class _Problem:
         total = 0
         for t in range(self.n):
             rows = (lambda c: c.movedim(t, 0).flatten(1)) if self.kind == "slice" else lambda c: c.movedim(t, -1).flatten(0, -2)
-            total = total + _cross_entropy(rows(logits), rows(target) if self.labels is None else rows(target).softmax(1).nan_to_num(0), self.smoothing)
+            total = total + _cross_entropy(rows(logits), rows(target) if self.labels is None else rows(target).softmax(1).nan_to_num(0), self.smoothing).mean()
         return total/self.n
-
-    def axis(self, scale, w):
-        eye = torch.eye(self.batch, dtype=self.scores.dtype, device=self.scores.device)
-        offset = 0 if w is None else torch.where(eye > 0, _log(w)[0], _log(w)[1])         # regions (n,) and (n-1, 1)
-        return sum(_cross_entropy(scale*_line(self.scores, t) + offset, eye, self.smoothing) for t in range(self.n))/self.n
 
 # %% ../../nbs/ndim/02_losses.ipynb #450e04e5
 def _blocks(shape, entries):
@@ -173,13 +170,13 @@ def _softmax_sum(logits, lse, where):
 
 # %% ../../nbs/ndim/02_losses.ipynb #fe9f84f6
 class _Streamed(torch.autograd.Function):
-    "Value and gradient of `slice` or `sigmoid` in blocks; the gradient is computed with the value."
+    "Value and gradient in blocks; the gradient is computed with the value."
     @staticmethod
     def forward(ctx, problem, entries, scale, bias, w, *operands):
         wanted, inputs = ctx.needs_input_grad[2:], [scale, bias, w, *operands]
         leaves = [t if t is None else t.detach().requires_grad_(need) for t, need in zip(inputs, wanted)]
-        walk = _walk_slice if problem.kind == "slice" else _walk_sigmoid
-        value = walk(problem, list(_blocks(problem.scores.shape, entries)), any(wanted), *leaves[:3], leaves[3:])
+        walk = dict(slice=_walk_slice, sigmoid=_walk_sigmoid, axis=_walk_axis)[problem.kind]
+        value = walk(problem, list(_blocks(problem.scores.shape, entries)) if problem.kind != "axis" else entries, any(wanted), *leaves[:3], leaves[3:])
         ctx.grads = [t.grad if need else None for t, need in zip(leaves, wanted)]
         return torch.as_tensor(value, dtype=problem.scores.dtype, device=problem.scores.device)
 
@@ -198,6 +195,23 @@ def _walk_sigmoid(problem, blocks, wanted, scale, bias, w, operands):
         if wanted: part.backward()
         value += part.item()
     return value
+
+def _walk_axis(problem, entries, wanted, scale, bias, w, operands):
+    "Exact labels: every line has its own softmax, so blocks hold whole lines."
+    value, rows = 0., 0
+    for t in range(problem.n):
+        for block in _blocks(problem.scores.shape, max(entries, problem.batch)):
+            where = block[:t] + block[-1:] + block[t:-1]
+            lines = lambda c: c.movedim(t, -1).flatten(0, -2)
+            target = lines(problem.logits(where, scale.detach(), bias, None if w is None else w.detach(), scores=problem.labels)).softmax(1).nan_to_num(0)
+            with torch.set_grad_enabled(wanted):
+                part = _cross_entropy(lines(problem.logits(where, scale, bias, w, operands)), target, problem.smoothing)
+                total = part.sum()
+            if wanted and len(part): total.backward()
+            value, rows = value + total.item(), rows + len(part)
+    for leaf in (scale, bias, w, *operands):
+        if leaf is not None and leaf.grad is not None: leaf.grad /= rows
+    return value/rows
 
 def _walk_slice(problem, blocks, wanted, scale, bias, w, operands):
     def log_sums(logits):
@@ -232,14 +246,15 @@ def _walk_slice(problem, blocks, wanted, scale, bias, w, operands):
         if wanted: logits.backward(weight)
     return value
 
-# %% ../../nbs/ndim/02_losses.ipynb #12f8e359
-def _pairs(xs, measure, scale, smoothing, labels, normalise, shrink):
-    total, target = 0, None
-    for x, y in itertools.combinations(xs, 2):
-        logits = scale*Scores([x, y], measure, normalise, shrink).block()
-        if target is None: target = torch.eye(len(logits), dtype=logits.dtype, device=logits.device) if labels is None else (scale.detach()*Scores([labels]*2, measure, normalise, shrink).block()).softmax(1)
-        total = total + (_cross_entropy(logits, target, smoothing) + _cross_entropy(logits.T, target, smoothing))/2
-    return total/math.comb(len(xs), 2)
+# %% ../../nbs/ndim/02_losses.ipynb #9fd2036c
+def _pairs(xs, measure, scale, smoothing, target, shrink):
+    m, X, (a, b) = _measure(measure, 2, shrink), torch.stack(xs), torch.triu_indices(len(xs), len(xs), 1)
+    if m.gram and shrink != "thesis":
+        q = X.square().sum(-1)
+        logits = scale*_from_products({(0, 0): q[a][:, :, None], (1, 1): q[b][:, None], (0, 1): X[a] @ X[b].mT}, m, 2, X.shape[-1], shrink)
+    else: logits = scale*torch.stack([Scores([x, y], measure, False, shrink).block() for x, y in itertools.combinations(xs, 2)])
+    if target is None: target = torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
+    return _cross_entropy(torch.cat([logits, logits.mT]).flatten(0, 1), target.repeat(2*len(logits), 1), smoothing).mean()
 
 def cube_loss(
     xs,                       # n batches, shapes (B, F); rows with the same number belong together
@@ -251,7 +266,7 @@ def cube_loss(
     weights=None,             # Of the regions: "density", a dict by partition, or a Tensor of learned parameters
     label_smoothing:float=0., # Part of the target that is spread evenly, in [0, 1)
     labels=None,              # None: one-hot; "exact"; or the (B, F) input whose n copies define exact labels
-    streaming="auto",         # Never build the cube? "auto": when it has more than `entries` cells
+    streaming="auto",         # Never build the cube? "auto": from 2^14 cells on, where it is also faster
     normalise:bool=True,      # Scale rows to unit length first
     shrink:str|None=None,     # James-Stein: None, "thesis" or "positive"
     entries:int=1 << 19,      # Cells of a block when streaming
@@ -269,14 +284,13 @@ def cube_loss(
     if labels is not None and tuple(labels.shape[:1]) != (batch,): raise ValueError(f"exact labels come from one input of {batch} rows; {tuple(labels.shape)} came.")
     if kind == "pairs":
         if regions is not None or weights is not None: raise ValueError("regions belong to the cube, which `pairs` does not use. Choose `axis`, `slice` or `sigmoid`.")
-        loss = _pairs(xs, measure, scale, label_smoothing, labels, normalise, shrink)
+        target = None if labels is None else (scale.detach()*Scores([labels]*2, measure, normalise, shrink).block()).softmax(1)
+        loss = _pairs(_tensors(xs, normalise), measure, scale, label_smoothing, target, shrink)
     else:
         problem = _Problem(scores, None if labels is None else Scores([labels]*n, measure, normalise, shrink), kind, label_smoothing)
         w = _region_weights(regions, weights, n, batch, scores)
-        if kind == "axis":
-            if streaming is True and labels is not None: raise ValueError("`axis` with exact labels has a softmax per line and builds the cube. Use streaming='auto', or `slice`.")
-            loss = problem.full(scale, bias, w)
-        elif scores.cells > entries if streaming == "auto" else streaming: loss = _Streamed.apply(problem, entries, scale, bias, w, *scores.operands)
+        if kind == "axis" and labels is None: loss = _axis(_tensors(xs, normalise), scores.measure, scale, w, label_smoothing, shrink)
+        elif scores.cells > min(entries, 1 << 14) if streaming == "auto" else streaming: loss = _Streamed.apply(problem, entries, scale, bias, w, *scores.operands)
         else: loss = problem.full(scale, bias, w)
     return loss if any(isinstance(x, Tensor) for x in xs) else loss.detach().numpy()[()]
 
