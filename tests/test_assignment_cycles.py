@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from brace_nb.assignment.cycles import (GOLOMB_DICKMAN, cycle_lengths, cycle_sum, derangements, dickman, expected_cycle_sum, expected_longest,
-                                        legacy_cycle_count, longest_cycle_counts, longest_cycle_probabilities, longest_density)
+                                        legacy_cycle_count, longest_cycle_counts, longest_cycle_probabilities, longest_density, printed_cycle_counts)
 
 quick = settings(max_examples=100, deadline=None)
 
@@ -123,3 +123,10 @@ def test_legacy_counter():
     (lambda: expected_cycle_sum(5, 4), "but not 4"), (lambda: longest_density([0.]), r"\(0, 1\]"), (lambda: dickman(math.nan), "NaN"), (lambda: legacy_cycle_count(0), "one element")])
 def test_bad_input(call, says):
     with pytest.raises(ValueError, match=says): call()
+
+def test_printed_recurrence_loses_permutations():
+    assert [sum(printed_cycle_counts(n)) for n in (1, 2, 3, 4, 6, 7)] == [1, 2, 6, 21, 665, 4830]
+    for n in (4, 6, 7, 8):                                                                             # n = 5 comes out right: no k < 5 divides it
+        printed, true = printed_cycle_counts(n), longest_cycle_counts(n)
+        assert all(a <= b for a, b in zip(printed, true)) and printed[n] == true[n] and sum(printed) < math.factorial(n)
+        assert printed_cycle_counts(n, False)[n] == 0                                                  # as printed: a single cycle of all is never counted

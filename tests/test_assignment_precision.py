@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.assignment.precision import FORMATS, kept_share, quantize, representable, rounding_losses
-from brace_nb.assignment.problem import sample, to_matrix, total
+from brace_nb.assignment.precision import (FORMATS, MATCHERS, break_ties, kept_share, legacy_greedy_delta, quantize, representable, rounding_losses,
+                                           study)
+from brace_nb.assignment.problem import count_scores, sample, to_matrix, total
 from brace_nb.assignment.solvers import assign
 
 quick = settings(max_examples=100, deadline=None)
@@ -85,3 +86,56 @@ def test_bad_input():
     with pytest.raises(ValueError, match="real"): quantize([1j], "e4m3")
     with pytest.raises(ValueError, match="beyond float64"): rounding_losses([[1.]], "fp16")
     with pytest.raises(ValueError, match="finite"): rounding_losses([[math.inf, 1.]], "e4m3")
+
+@pytest.mark.parametrize("shape", [(6, 9, 9), (4, 5, 8), (4, 8, 5)])
+@pytest.mark.parametrize("maximize", [True, False])
+def test_study_equals_a_plain_loop(shape, maximize):
+    x = sample("uniform", shape, seed=3)
+    formats, methods = ("fp32", "e4m3"), ("exact", "greedy_delta", "argbest", "v3", "v5")
+    s = study(x, maximize, formats, methods)
+    for f, m in itertools.product(range(2), range(5)):
+        for b in range(shape[0]):
+            a, t = assign(quantize(x[b], formats[f]), maximize, **MATCHERS[methods[m]]), assign(x[b], maximize)
+            y, z = ({(int(r), int(c)) for r, c in zip(p.rows, p.cols) if r >= 0} for p in (a, t))
+            assert (s.shared[f, m, b], s.cells[f, m, b], s.valid[f, m, b]) == (len(y & z), len(y), bool(a.valid))
+            assert s.total[f, m, b] == pytest.approx(sum(float(x[b, r, c]) for r, c in y)) and s.best[b] == pytest.approx(float(t.total))
+    sign = 1 if maximize else -1
+    assert (sign * s.bound >= sign * s.best - 1e-6).all()
+    counted, k = count_scores(s.shared, s.cells, shape), min(shape[1:])
+    assert (counted.f1[0, 0] == 1).all() and (counted.missed == 1 - s.cells / k).all()
+
+def plain_legacy(x):
+    "Loops in the words of section 2.1 of the spec, on a square matrix of scores."
+    n, s = len(x), x.astype(float) - x.min()
+    y = np.zeros((n, n), bool)
+    for _ in range(n):
+        lead = [np.sort(s[:, c])[-1] - np.sort(s[:, c])[-2] for c in range(n)]
+        c = int(np.argmax(lead))
+        r = int(np.argmax(s[:, c]))
+        y[r, c] = True
+        s[r], s[:, c] = -1, -1
+    return y
+
+def test_legacy_greedy_loses_steps_to_ties():
+    for seed in range(30):
+        x = np.random.default_rng(seed).integers(0, 5, (7, 7)).astype(np.float32)
+        y = legacy_greedy_delta(torch.from_numpy(x)[None], True)[0].numpy()
+        assert np.array_equal(y, plain_legacy(x)) and y.sum() <= 7
+    x = sample("normal", (20, 30, 20))
+    for up in (True, False):
+        a = assign(x, up, "greedy_delta")
+        assert torch.equal(legacy_greedy_delta(x, up), to_matrix(a.rows, a.cols, x.shape))             # without ties it is the method
+        assert torch.equal(legacy_greedy_delta(x.mT, up).sum((-2, -1)), torch.full((20,), 20))
+    lost = 20 - legacy_greedy_delta(torch.zeros(1, 20, 20)).sum()
+    assert lost == 19
+    with pytest.raises(ValueError, match="two cells"): legacy_greedy_delta(torch.zeros(1, 1, 1))
+
+def test_break_ties_is_exact_and_bounded():
+    x = sample("half_normal", (10, 8, 8)).double()
+    for d in ("e4m3", "e5m2"):
+        q = quantize(x, d)
+        assert ((break_ties(x, d) - q).abs().amax((-2, -1)) * 2 * 8 < FORMATS[d].step).all()
+        tied = assign(break_ties(x, d), True)
+        assert torch.equal(total(q, to_matrix(tied.rows, tied.cols, x.shape)), assign(q, True).total)   # still an optimum of the rounded matrix
+    with pytest.raises(ValueError, match="unknown methods"): study(x, methods=("v9",))
+    with pytest.raises(ValueError, match=r"\(matrices, h, w\)"): study(x[0])

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from brace_nb.assignment.problem import (DISTRIBUTIONS, check_cost, is_valid, line_faults, printed_scores, quality, sample, scores,
+from brace_nb.assignment.problem import (DISTRIBUTIONS, check_cost, count_scores, is_valid, line_faults, printed_scores, quality, sample, scores,
                                          to_matrix, total)
 
 quick = settings(max_examples=60, deadline=None)
@@ -113,3 +113,13 @@ def test_good_costs():
 def test_bad_scores():
     with pytest.raises(ValueError, match="one shape"): scores(np.ones((2, 2)), np.ones((2, 3)))
     with pytest.raises(ValueError, match="softmax"): scores(2 * np.ones((2, 2)), np.ones((2, 2)))
+
+@pytest.mark.parametrize("shape", [(5, 5), (3, 7), (7, 3)])
+def test_counts_say_as_much_as_matrices(shape):
+    r = np.random.default_rng(0)
+    for density in (0, .1, .5, 1):
+        y = r.random((20, *shape)) < density
+        t = np.stack([to_matrix(*linear_sum_assignment(r.random(shape)), shape) for _ in range(20)])
+        by_counts, by_matrices = count_scores((y & t).sum((-2, -1)), y.sum((-2, -1)), shape), scores(y, t)
+        for a, b in zip(by_counts, by_matrices): np.testing.assert_allclose(a, b, atol=1e-12)
+    with pytest.raises(ValueError, match="Swap"): count_scores(3, 2, shape)

@@ -15,8 +15,8 @@ from .problem import _like, _tensor
 
 # %% auto #0
 __all__ = ['GOLOMB_DICKMAN', 'cycle_lengths', 'legacy_cycle_count', 'longest_cycle_counts', 'derangements',
-           'longest_cycle_probabilities', 'expected_longest', 'dickman', 'longest_density', 'cycle_sum',
-           'expected_cycle_sum']
+           'printed_cycle_counts', 'longest_cycle_probabilities', 'expected_longest', 'dickman', 'longest_density',
+           'cycle_sum', 'expected_cycle_sum']
 
 # %% ../../nbs/assignment/03_cycles.ipynb #c8bc2e5d
 def _permutation(perm):
@@ -72,6 +72,19 @@ def derangements(
 )->int:     # 1, 0, 1, 2, 9, 44, 265, ...
     "Permutations without a fixed point."
     return sum(longest_cycle_counts(n, 2))
+
+# %% ../../nbs/assignment/03_cycles.ipynb #a4a2ed2b
+def printed_cycle_counts(
+    n:int,           # Number of elements >= 1
+    whole:bool=True, # Supply L(m, m) = (m-1)! too, or L(1, m) = 1 only
+)->tuple[int, ...]:  # L(k, n) by the recurrence as printed, for k = 0..n
+    "The recurrence of the thesis with its inner sum from t = 1, for study (E21)."
+    L = {(1, m): 1 for m in range(1, n + 1)} | {(m, m): math.factorial(m - 1) for m in range(1, n + 1) if whole}
+    within = lambda k, m: sum(L.get((t, m), 0) for t in range(1, min(k, m) + 1))
+    for m in range(2, n + 1):
+        for k in range(2, m + 1 - whole):
+            L[k, m] = sum(math.factorial(m) // (math.factorial(m - k * j) * math.factorial(j) * k**j) * within(k - 1, m - k * j) for j in range(1, m // k + 1))
+    return tuple(L.get((k, n), 0) for k in range(n + 1))
 
 # %% ../../nbs/assignment/03_cycles.ipynb #b2f6bab5
 def longest_cycle_probabilities(

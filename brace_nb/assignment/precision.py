@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 from .problem import _like, _tensor, check_cost, to_matrix, total
-from .solvers import assign
+from .solvers import PRESETS, assign, upper_bound
 
 # %% auto #0
-__all__ = ['FORMATS', 'Format', 'quantize', 'representable', 'kept_share', 'Losses', 'rounding_losses']
+__all__ = ['FORMATS', 'MATCHERS', 'Format', 'quantize', 'representable', 'kept_share', 'break_ties', 'Losses', 'rounding_losses',
+           'Study', 'study', 'legacy_greedy_delta']
 
 # %% ../../nbs/assignment/02_precision.ipynb #a7e41ee1
 class Format(NamedTuple):
@@ -67,7 +68,18 @@ def kept_share(
     e = 2.**-(_format(dtype).mantissa + 1)
     return (1 - e) / (1 + e)
 
-# %% ../../nbs/assignment/02_precision.ipynb #b3fe1146
+# %% ../../nbs/assignment/02_precision.ipynb #02a4fecd
+def break_ties(
+    x:Tensor|np.ndarray, # Finite numbers, shape (..., h, w), |entries| up to about 100
+    dtype:str,           # "e4m3" or "e5m2"
+)->Tensor|np.ndarray:    # Q + eps X, float64
+    "The rounded matrix and so little of the true one that ties of its sums are broken rightly and no strict order changes."
+    if dtype not in ("e4m3", "e5m2"): raise ValueError(f"ties are told from order on the coarse grids of e4m3 and e5m2; got {dtype!r}. Finer grids are beyond float64.")
+    c = check_cost(x).double()
+    if c.isinf().any(): raise ValueError("ties are told from order for finite costs; got infinite ones. Give forbidden cells a large cost.")
+    size = c.abs().amax((-2, -1), keepdim=True).clamp(min=1e-30)
+    return _like(quantize(c, dtype) + FORMATS[dtype].step / (4 * min(c.shape[-2:]) * size) * c, x)
+
 class Losses(NamedTuple):
     "What rounding costs, in units of the scores; float64 of shape (...)."
     order:Tensor|np.ndarray # Lost by the best of the optima of the rounded matrix
@@ -79,11 +91,59 @@ def rounding_losses(
     maximize:bool=False,    # Are these scores?
 )->Losses:                  # Both parts per matrix; their sum is the whole loss
     "Split the loss from rounding into wrong order and ties."
-    if dtype not in ("e4m3", "e5m2"): raise ValueError(f"ties are told from order on the coarse grids of e4m3 and e5m2; got {dtype!r}. Finer grids are beyond float64.")
-    x = check_cost(cost, maximize).double()
-    if x.isinf().any(): raise ValueError("ties are told from order for finite costs; got infinite ones. Give forbidden cells a large cost.")
-    q, sign = quantize(x, dtype), 1 if maximize else -1
-    k, size = min(x.shape[-2:]), x.abs().amax((-2, -1), keepdim=True).clamp(min=1e-30)
+    x, sign = _tensor(cost).double(), 1 if maximize else -1
     value = lambda m: total(x, to_matrix(*assign(m, maximize)[:2], x.shape))
-    best, tied, found = value(x), value(q + FORMATS[dtype].step / (4 * k * size) * x), value(q)
+    tied, best, found = value(break_ties(x, dtype)), value(x), value(quantize(x, dtype))
     return Losses(*(_like(sign * a, cost) for a in (best - tied, tied - found)))
+
+# %% ../../nbs/assignment/02_precision.ipynb #d2dc77b8
+MATCHERS = {"exact": dict(method="exact"), "greedy_delta": dict(method="greedy_delta"), "greedy_best": dict(method="greedy_best"), "argbest": dict(method="argbest"),
+            **{name: dict(method="recursive_top2", **preset) for name, preset in PRESETS.items()}, "gumbel": dict(method="gumbel")}
+
+class Study(NamedTuple):
+    "What methods answer on rounded matrices, judged on the unrounded ones; all but the last two have the shape (formats, methods, matrices)."
+    shared:np.ndarray # Cells in common with the optimum, int64
+    cells:np.ndarray  # Cells of the answer, int64
+    valid:np.ndarray  # A full valid assignment? bool
+    total:np.ndarray  # Sum of the chosen cells, float64
+    best:np.ndarray   # Sum of the optimum, float64, shape (matrices)
+    bound:np.ndarray  # No assignment has a better sum: a dual bound, float64, shape (matrices)
+
+def study(
+    cost:Tensor|np.ndarray,   # Costs or scores, shape (matrices, h, w)
+    maximize:bool=False,      # Are these scores?
+    formats:tuple=("fp32",),  # Keys of `FORMATS`
+    methods:tuple=("exact",), # Keys of `MATCHERS`
+)->Study:                     # Counts and sums
+    "Methods on rounded matrices against the optimum of the unrounded ones (thesis, Tables 6.1 and 6.4 to 6.6)."
+    if unknown := set(methods) - set(MATCHERS): raise ValueError(f"unknown methods {sorted(unknown)}. Choose from {', '.join(MATCHERS)}.")
+    x, sign = check_cost(cost, maximize), 1 if maximize else -1
+    if x.ndim != 3: raise ValueError(f"a study has matrices of the shape (matrices, h, w); got {tuple(x.shape)}.")
+    best = assign(x, maximize)
+    truth, flat, found = to_matrix(best.rows, best.cols, x.shape).flatten(-2), x.flatten(-2).double(), []
+    for dtype in formats:
+        q = quantize(x, dtype)
+        for name in methods:
+            a = assign(q, maximize, **MATCHERS[name])
+            there, cell = a.rows >= 0, (a.rows * x.shape[-1] + a.cols).clamp(min=0)
+            found.append(((truth.gather(-1, cell) & there).sum(-1), there.sum(-1), a.valid, torch.where(there, flat.gather(-1, cell), 0.).sum(-1)))
+    return Study(*(torch.stack(f).unflatten(0, (len(formats), len(methods))).numpy() for f in zip(*found)), best.total.numpy(), sign * upper_bound(x * sign).numpy())
+
+# %% ../../nbs/assignment/02_precision.ipynb #93400930
+def legacy_greedy_delta(
+    x:Tensor,            # Costs or scores, shape (B, h, w), two cells in every slice at least
+    maximize:bool=False, # Are these scores?
+)->Tensor:               # 0/1, shape (B, h, w): may lack cells and break rows
+    "The gap greedy as in the thesis's code, for study: used columns stay in the race (6.5.3, Table 6.3)."
+    s, flip = x if maximize else -x, x.shape[-2] >= x.shape[-1]
+    if max(x.shape[-2:]) < 2: raise ValueError("the lead of a slice needs two cells; got 1 x 1 matrices.")
+    s = (s.mT if flip else s).clone(memory_format=torch.contiguous_format)
+    s -= s.amin((-2, -1), keepdim=True)
+    y, each = torch.zeros_like(s, dtype=torch.bool), torch.arange(len(s))
+    for _ in range(s.shape[1]):
+        lead = s.topk(2, -1).values.diff(dim=-1)[..., 0].abs()
+        i = lead.argmax(-1)
+        j = s[each, i].argmax(-1)
+        y[each, i, j] = True
+        s[each, i], s[each, :, j] = -1, -1
+    return y.mT if flip else y

@@ -13,7 +13,7 @@ from torch import Tensor
 
 # %% auto #0
 __all__ = ['DISTRIBUTIONS', 'MINIMIZED', 'check_cost', 'to_matrix', 'is_valid', 'printed_scores', 'Scores', 'scores',
-           'line_faults', 'total', 'Quality', 'quality', 'sample']
+           'count_scores', 'line_faults', 'total', 'Quality', 'quality', 'sample']
 
 # %% ../../nbs/assignment/00_problem.ipynb #d0a372d0
 def _tensor(x):
@@ -107,6 +107,20 @@ def scores(
     found = (ratio(both, ours), ratio(both, theirs), ratio(2 * both, ours + theirs), ((y - t)**2).flatten(-2).mean(-1), 1 - ours / min(h, w),
              both / min(h, w), both / max(h, w), 2 * both / (h + w))
     return Scores(*(_like(a, pred) for a in found))
+
+# %% ../../nbs/assignment/00_problem.ipynb #b10c69e8
+def count_scores(
+    shared:Tensor|np.ndarray, # Cells that answer and truth have in common, shape (...)
+    cells:Tensor|np.ndarray,  # Cells of the answer, shape (...)
+    shape:tuple[int, int],    # (h, w), or a whole shape (..., h, w); the truth holds min(h, w) cells
+)->Scores:                    # As `scores` of the matrices
+    "Agreement of a 0/1 answer with a full valid assignment, from counts (6.3, 6.5.5)."
+    c, n = torch.broadcast_tensors(_tensor(shared).double(), _tensor(cells).double())
+    h, w = shape[-2:]
+    k = min(h, w)
+    if ((c < 0) | (c > k) | (c > n)).any(): raise ValueError(f"an answer shares 0 to min(its cells, {k}) cells with the truth; got up to {c.max():g} shared and {n.min():g} cells or more. Swap the arguments?")
+    found = (torch.where(n > 0, c / n, 0.), c / k, 2 * c / (n + k), (n + k - 2 * c) / (h * w), 1 - n / k, c / k, c / max(h, w), 2 * c / (h + w))
+    return Scores(*(_like(a, shared) for a in found))
 
 # %% ../../nbs/assignment/00_problem.ipynb #00810790
 def line_faults(
