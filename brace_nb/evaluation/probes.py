@@ -12,7 +12,8 @@ from torch import Tensor
 from .retrieval import ranks
 
 # %% auto #0
-__all__ = ['class_embeddings', 'classify', 'reliability', 'expected_calibration_error', 'zero_shot']
+__all__ = ['STRENGTHS', 'class_embeddings', 'classify', 'reliability', 'expected_calibration_error', 'zero_shot', 'linear_probe',
+           'probe_controls', 'pixel_features', 'word_features', 'multilabel_probe']
 
 # %% ../../nbs/evaluation/01_probes.ipynb #71fd1485
 def _unit(x, what):
@@ -109,3 +110,120 @@ def zero_shot(
     cosine = images @ classes.to(images).T
     report = classify(cosine, labels)
     return report if scale is None else report | dict(ece=expected_calibration_error((scale*cosine).softmax(1), labels))
+
+# %% ../../nbs/evaluation/01_probes.ipynb #63fcd282
+def _labelled(part, what):
+    "(features float64 (N, D), labels (N,)) of one split after a check."
+    try: x, y = part
+    except (TypeError, ValueError): raise ValueError(f"{what} must be a pair (features, labels); got {type(part).__name__}.") from None
+    x, y = (np.asarray(v.detach().cpu() if isinstance(v, Tensor) else v) for v in (x, y))
+    if x.ndim != 2 or x.dtype.kind not in "fiub" or not len(x): raise ValueError(f"{what}: features must be a matrix of numbers, (rows, dimensions), with at least one row; got {x.dtype} {x.shape}.")
+    if len(y) != len(x): raise ValueError(f"{what}: features and labels must have the same number of rows; got {len(x)} and {len(y)}.")
+    bad = ~np.isfinite(x).all(1)
+    if bad.any(): raise ValueError(f"{what}: features must be finite; rows {np.flatnonzero(bad)[:5].tolist()} are not. Drop what has no embedding.")
+    return x.astype(np.float64), y
+
+def _standardised(train, val, test, prepare):
+    "Features of three splits, scaled by the mean and deviation of the first, with their prepared labels."
+    parts = [(x, prepare(y, name)) for name, (x, y) in ((n, _labelled(p, n)) for n, p in (("train", train), ("val", val), ("test", test)))]
+    if len(widths := {x.shape[1] for x, _ in parts}) > 1: raise ValueError(f"train, val and test must have the same number of dimensions; got {sorted(widths)}.")
+    mean, sd = parts[0][0].mean(0), parts[0][0].std(0)
+    return [((x - mean)/np.where(sd > 0, sd, 1), y) for x, y in parts]
+
+def _fit(model, x, y):
+    "Iterations of a fit; scikit-learn's warning becomes our own check."
+    import warnings
+    from sklearn.exceptions import ConvergenceWarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return int(np.max(model.fit(x, y).n_iter_))
+
+# %% ../../nbs/evaluation/01_probes.ipynb #07c9b50c
+STRENGTHS = tuple(float(f"1e{e}") for e in range(-6, 7)) # values of C; the larger, the weaker the regularisation
+
+def linear_probe(
+    train,                # (features (N, D), labels (N,)) to fit, numpy or torch; labels are whole numbers or strings
+    val,                  # the same, to choose C
+    test,                 # the same, looked at once
+    strengths=STRENGTHS,  # values of C to choose from, inverse regularisation
+    max_iter:int=2000,    # iterations of lbfgs for each fit
+)->dict:                  # as `classify` on test, with ece, train_accuracy (of the refit), val_accuracy, C, path {C: val accuracy, NaN if not converged}, iterations, labels (class names in order)
+    "Accuracy of multinomial logistic regression on frozen features (Alain & Bengio 2016; Radford et al. 2021, appendix A.3)."
+    from sklearn.linear_model import LogisticRegression
+    names = np.unique(_labelled(train, "train")[1])
+    if len(names) < 2: raise ValueError(f"a probe needs at least two classes in training; got {names.tolist()}.")
+    def number(y, what):
+        if y.ndim != 1: raise ValueError(f"{what}: labels must be one for each row; got shape {y.shape}. For several labels a row take `multilabel_probe`.")
+        if len(absent := np.setdiff1d(y, names)): raise ValueError(f"{what} holds labels {absent[:5].tolist()} that do not occur in training; a probe can only name what it was fitted to. Drop these rows, or split so that train has every class.")
+        return np.searchsorted(names, y)
+    (x, y), (xv, yv), (xt, yt) = _standardised(train, val, test, number)
+    model, path = LogisticRegression(max_iter=max_iter, warm_start=True), {}
+    for c in sorted(float(s) for s in strengths): # from strong to weak, each start is the last answer
+        done = _fit(model.set_params(C=c), x, y) < max_iter
+        path[c] = float((model.predict(xv) == yv).mean()) if done else np.nan
+    if all(np.isnan(v) for v in path.values()): raise ValueError(f"no fit converged in {max_iter} iterations. Raise max_iter, or take smaller strengths than {list(path)}.")
+    best = max(path, key=lambda c: (np.nan_to_num(path[c], nan=-1), -c))
+    both, labels = np.concatenate([x, xv]), np.concatenate([y, yv])
+    iterations = _fit(model := LogisticRegression(C=best, max_iter=max_iter), both, labels)
+    if iterations >= max_iter: raise ValueError(f"the last fit (C = {best:g}) did not converge in {max_iter} iterations. Raise max_iter.")
+    return classify(model.predict_log_proba(xt), yt) | dict(ece=expected_calibration_error(model.predict_proba(xt), yt), train_accuracy=float((model.predict(both) == labels).mean()),
+        val_accuracy=path[best], C=best, path=path, iterations=iterations, labels=names)
+
+# %% ../../nbs/evaluation/01_probes.ipynb #9ede09f6
+def probe_controls(
+    train, val, test, # as in `linear_probe`
+    seed=0,           # of the shuffle
+    **kwargs,         # strengths, max_iter
+)->dict:              # majority and random_labels, each a test accuracy 0..1
+    "What the protocol gives without knowledge: the most frequent training class, and a probe of shuffled labels."
+    rng = np.random.default_rng(seed)
+    names, count = np.unique(_labelled(train, "train")[1], return_counts=True)
+    shuffled = [(x, rng.permutation(y)) for x, y in (_labelled(train, "train"), _labelled(val, "val"))]
+    return dict(majority=float((_labelled(test, "test")[1] == names[count.argmax()]).mean()), random_labels=linear_probe(*shuffled, test, **kwargs)["top1"])
+
+def pixel_features(
+    images,         # pictures, uint8 RGB or RGBA, shape (N, S, S, 3 or 4), numpy or torch
+    size:int=8,     # side of the shrunken picture; must divide S
+)->np.ndarray:      # float32 in 0..1, shape (N, size*size*3), transparency on white
+    "Raw pixels as features: the mean colours of size x size boxes."
+    from brace_nb.foundations.data import on_background
+    rgb = on_background(images) if images.shape[-1] == 4 else images
+    x = np.asarray(rgb.cpu() if isinstance(rgb, Tensor) else rgb, np.float32)/255
+    if x.ndim != 4 or x.shape[1] != x.shape[2] or x.shape[1] % size: raise ValueError(f"pictures must be (N, S, S, 3 or 4) with a side that {size} divides; got {tuple(images.shape)}.")
+    k = x.shape[1]//size
+    return x.reshape(len(x), size, k, size, k, 3).mean((2, 4)).reshape(len(x), -1)
+
+def word_features(
+    texts,      # training texts; they define the vocabulary
+    *others,    # further lists of texts
+)->list:        # float32 matrices (texts, words), one for each list
+    "Bag of words: 1 where a word of the training texts occurs."
+    from sklearn.feature_extraction.text import CountVectorizer
+    if bad := [i for i, t in enumerate(texts) if not isinstance(t, str)]: raise ValueError(f"texts must be strings; entries {bad[:5]} are not.")
+    model = CountVectorizer(binary=True, token_pattern=r"(?u)\w+").fit(texts)
+    return [model.transform(t).toarray().astype(np.float32) for t in (texts, *others)]
+
+# %% ../../nbs/evaluation/01_probes.ipynb #97467b9b
+def multilabel_probe(
+    train, val, test,     # (features (N, D), boolean labels (N, L)) each, numpy or torch
+    strengths=STRENGTHS,  # values of C to choose from, one for all labels
+    max_iter:int=2000,    # iterations of lbfgs for each fit
+)->dict:                  # mean_average_precision (over the labels present in test), chance (their mean frequency), average_precision (L,) with NaN, C, train_mean_average_precision
+    "One logistic regression for each label, judged by average precision (the protocol of multi-label data such as COCO)."
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import average_precision_score
+    def boolean(y, what):
+        if y.ndim != 2 or y.dtype != bool: raise ValueError(f"{what}: labels must be boolean, (rows, labels); got {y.dtype} {y.shape}.")
+        if what == "train" and len(bad := np.flatnonzero(y.all(0) | ~y.any(0))): raise ValueError(f"every label needs rows with and without it in training; labels {bad[:5].tolist()} do not. Drop them.")
+        return y
+    (x, y), (xv, yv), (xt, yt) = _standardised(train, val, test, boolean)
+    def scores(c, a, b, *where):
+        models = [LogisticRegression(C=c, max_iter=max_iter) for _ in b.T]
+        if max(_fit(m, a, column) for m, column in zip(models, b.T)) >= max_iter: raise ValueError(f"a fit with C = {c:g} did not converge in {max_iter} iterations. Raise max_iter, or take smaller strengths.")
+        return [np.stack([m.decision_function(w) for m in models], 1) for w in where]
+    def precision(s, b): return np.array([average_precision_score(t, p) if t.any() else np.nan for t, p in zip(b.T, s.T)])
+    best = max(sorted(map(float, strengths)), key=lambda c: np.nanmean(precision(*scores(c, x, y, xv), yv)))
+    both = np.concatenate([x, xv]), np.concatenate([y, yv])
+    seen, unseen = scores(best, *both, both[0], xt)
+    found = precision(unseen, yt)
+    return dict(mean_average_precision=float(np.nanmean(found)), chance=float(yt.mean(0)[yt.any(0)].mean()), average_precision=found, C=best, train_mean_average_precision=float(np.nanmean(precision(seen, both[1]))))
