@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from brace_nb.ndim import similarity
-from brace_nb.ndim.similarity import MEASURES, Scores, cube, score
+from brace_nb.ndim.similarity import MEASURES, STATISTICS, Scores, cosine_tail, cube, is_increasing, point_statistics, rank_classes, rank_correlation, score, with_gram
 
 quick = settings(max_examples=40, deadline=None)
 usable = lambda n: [k for k, m in MEASURES.items() if m.only in (None, n)]
@@ -208,6 +208,138 @@ def test_registry():
     for n in (2, 3, 4):
         stated = {"1": 1, "0": 0, "n": n, "1/n": 1/n, "F": 7, "sqrt(n)": math.sqrt(n), "sum_f v_f": v.sum(), "|v|_1": v.sum(), "sum_f v_f^n": (v**n).sum(), "1 - sqrt(n) |v|_1": 1 - math.sqrt(n)*v.sum()}
         for name in usable(n): assert score([v]*n, name).item() == pytest.approx(float(stated[MEASURES[name].equal]), abs=1e-6), name
+
+# ---------------------------------------------------------------- which measures rank alike
+
+def test_links_are_the_measures():
+    for n in (2, 3, 6):
+        xs = batches(n, F=7, sizes=(5,)*6, seed=n)
+        P = cube(xs, "sum_norm").square().flatten().tolist()
+        for name, m in MEASURES.items():
+            if m.link: assert cube(xs, name).flatten().tolist() == pytest.approx([eval(m.link, {"sqrt": math.sqrt}, dict(n=n, P=p, F=7)) for p in P]), name
+
+def test_links_are_proven_increasing():
+    assert all(is_increasing(m.link) for m in MEASURES.values() if m.monotone)
+    assert not any(map(is_increasing, ("-P", "(P - n)**2", "F", "1/P", "sqrt(n - P/n)")))
+
+def test_rank_correlation_against_scipy():
+    from scipy.stats import spearmanr
+    g = np.random.default_rng(0)
+    scores = {"a": g.normal(size=(4, 5)), "b": g.integers(0, 4, (4, 5)), "c": torch.from_numpy(g.normal(size=20)).requires_grad_()}
+    np.testing.assert_allclose(rank_correlation(scores), spearmanr(np.stack([scores["a"].ravel(), scores["b"].ravel(), scores["c"].detach().numpy()], 1)).statistic)
+    assert np.isnan(rank_correlation({"a": [1, 2], "b": [3, 3]})[0, 1])
+    near = np.array([1, 2, 3, 3 + 1e-14])
+    assert rank_correlation({"a": near, "b": near[[0, 1, 3, 2]]})[0, 1] == pytest.approx(1)
+    with pytest.raises(ValueError, match="same tuples"): rank_correlation({"a": [1, 2], "b": [3, 3, 3]})
+    with pytest.raises(ValueError, match="at least two"): rank_correlation({"a": [1, 2]})
+
+@pytest.mark.parametrize("n", range(2, 7))
+def test_classes(n):
+    xs = batches(n, F=16, sizes=(9, 8, 5, 4, 3, 2), seed=n)
+    classes = [set(c) for c in rank_classes({k: cube(xs, k) for k in usable(n)})]
+    mono = {k for k, m in MEASURES.items() if m.monotone}
+    if n == 2: mono |= {"leave_one_out", "einsum", "symile"}
+    assert mono in classes and {"l2norm", "rms_feature"} in classes and (n == 2 or {"einsum", "symile"} in classes) and (n > 2 or {"gram_volume", "pmrl"} in classes)
+    assert len(classes) == {2: 7, 3: 11}.get(n, 10)
+
+# ---------------------------------------------------------------- vectors with given inner products
+
+@quick
+@given(st.integers(1, 5), st.integers(0, 3), st.integers(0, 10**6))
+def test_with_gram(n, extra, seed):
+    g = torch.Generator().manual_seed(seed)
+    A = torch.randn(3, 2, n, n, generator=g, dtype=torch.float64)
+    G = A @ A.mT
+    xs = torch.stack(with_gram(G, n + extra, g), -2)
+    torch.testing.assert_close(xs @ xs.mT, G, rtol=1e-7, atol=1e-7)
+    ys = with_gram(G[0, 0].numpy(), n + extra, seed)
+    assert all(isinstance(y, np.ndarray) and y.shape == (n + extra,) for y in ys)
+    np.testing.assert_array_equal(ys, with_gram(G[0, 0].numpy(), n + extra, seed))
+
+def test_with_gram_has_no_preferred_direction():
+    x, = with_gram(torch.ones(4000, 1, 1, dtype=torch.float64), 3, 0)
+    assert (x.mean(0).abs() < .04).all() and (x.square().mean(0) - 1/3).abs().max() < .02
+
+def test_with_gram_refuses():
+    with pytest.raises(ValueError, match="no vectors have"): with_gram([[1, -.6, -.6], [-.6, 1, -.6], [-.6, -.6, 1]], 4)
+    with pytest.raises(ValueError, match="at least 2 features; 1"): with_gram(np.eye(2), 1)
+    with pytest.raises(ValueError, match="symmetric"): with_gram([[1., 0], [.5, 1]], 2)
+
+# ---------------------------------------------------------------- significance of a cosine
+
+def test_cosine_tail_is_the_share_of_a_cap():
+    from scipy.integrate import quad
+    spec = {2: [.46812, .43591, .40301, .36901, .33333, .29517, .25318, .20483, .14357], 3: [.45, .4, .35, .3, .25, .2, .15, .1, .05],
+            4: [.43644, .37353, .31192, .25232, .1955, .14238, .09406, .05204, .01869], 5: [.42525, .352, .28175, .216, .15625, .104, .06075, .028, .00725]}
+    t = np.arange(1, 10)/10
+    for n, values in spec.items(): np.testing.assert_allclose(cosine_tail(t, n), values, atol=6e-6)
+    for n in (2, 3, 7, 64):
+        cap = lambda a: quad(lambda u: math.sin(u)**(n-2), 0, a)[0]
+        for c in (-.95, -.3, 0, .2, .7): assert cosine_tail(c, n) == pytest.approx(cap(math.acos(c))/cap(math.pi), rel=1e-7)
+    np.testing.assert_allclose(cosine_tail(t, 2), np.arccos(t)/math.pi)
+    assert cosine_tail(1, 9) == 0 and cosine_tail(-1, 9) == 1 and cosine_tail(0, 9) == .5
+
+def test_cosine_tail_of_samples():
+    g = torch.Generator().manual_seed(0)
+    for n in (2, 5, 40):
+        x, y = (torch.nn.functional.normalize(torch.randn(400, n, generator=g), dim=1) for _ in range(2))
+        for c in (-.4, .1, .5): assert (x @ y.T >= c).float().mean().item() == pytest.approx(cosine_tail(c, n), abs=5*.5/400)     # pairwise independent: sd <= .5/sqrt(400^2)
+
+def test_cosine_tail_kinds():
+    assert isinstance(cosine_tail(.5, 3), float) and isinstance(cosine_tail(np.array([.5]), 3), np.ndarray)
+    out = cosine_tail(torch.tensor([[.5]]), 3)
+    assert out.dtype == torch.float32 and out.shape == (1, 1) and out.item() == .25
+    for bad in (1.1, float("nan")):
+        with pytest.raises(ValueError, match=r"\[-1, 1\]"): cosine_tail(bad, 3)
+    with pytest.raises(ValueError, match="two dimensions"): cosine_tail(.5, 1)
+
+# ---------------------------------------------------------------- statistics of points
+
+def signed(v, p): return math.copysign(abs(v)**p, v)
+
+def statistic(name, xs):
+    n, mean = len(xs), sum(xs)/len(xs)
+    p = {"mean": 1, "l2mean": 2, "l3mean": 3, "dynmean": n, "lsqrtmean": .5}.get(name)
+    if name == "variance": return sum((x - mean)**2 for x in xs)/n
+    if name == "std": return math.sqrt(sum((x - mean)**2 for x in xs)/n)
+    if p % 2 == 0: return (sum(x**p for x in xs)/n)**(1/p)
+    return signed(sum(signed(x, p) for x in xs)/n, 1/p)
+
+@quick
+@given(st.integers(1, 12), st.integers(0, 10**6))
+def test_statistics_against_loops(n, seed):
+    points = torch.randn(2, n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    found = point_statistics(points)
+    assert list(found) == list(STATISTICS)
+    for name, value in found.items():
+        for b in range(2):
+            for f in range(3): assert value[b, f].item() == pytest.approx(statistic(name, points[b, :, f].tolist()), rel=1e-7, abs=1e-9), name
+    for name, value in point_statistics(points[:, torch.randperm(n)]*3).items(): torch.testing.assert_close(value, found[name]*(9 if name == "variance" else 3))
+
+def test_power_means_are_ordered_and_do_not_overflow():
+    x = np.random.default_rng(0).random((5, 12, 2))
+    s = point_statistics(x)
+    assert all((s[a] <= s[b] + 1e-12).all() for a, b in itertools.pairwise(("lsqrtmean", "mean", "l2mean", "l3mean", "dynmean"))) and (s["dynmean"] <= x.max(-2)).all()
+    np.testing.assert_allclose(point_statistics(x*1e150)["dynmean"], s["dynmean"]*1e150)
+    zero = point_statistics(torch.zeros(4, 2))
+    assert all(v.eq(0).all() and isinstance(v, torch.Tensor) for v in zero.values())
+    with pytest.raises(ValueError, match="points have shape"): point_statistics([1., 2])
+
+# ---------------------------------------------------------------- the product
+
+def test_einsum_of_independent_directions_has_mean_square_F_to_1_minus_n():
+    g = torch.Generator().manual_seed(0)
+    for n, F in ((2, 7), (3, 16), (6, 5)):
+        c = score([torch.randn(200_000, F, generator=g) for _ in range(n)], "einsum")
+        assert c.square().mean().item()*F**(n-1) == pytest.approx(1, abs=.05)
+
+def test_einsum_best_partner_of_two_equal_vectors_is_their_square():
+    v = batches(1, F=6, sizes=(9,))[0].abs()
+    u = v/v.norm(dim=1, keepdim=True)
+    best = score([v, v, v*v], "einsum")
+    torch.testing.assert_close(best, u.square().norm(dim=1))
+    assert (best > score([v]*3, "einsum")).all()
+    for seed in range(20): assert (best >= score([v, v, batches(1, F=6, sizes=(9,), seed=seed)[0]], "einsum")).all()
 
 # ---------------------------------------------------------------- kinds of arrays
 

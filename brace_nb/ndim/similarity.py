@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['MEASURES', 'Measure', 'score', 'Scores', 'cube']
+__all__ = ['MEASURES', 'STATISTICS', 'Measure', 'score', 'Scores', 'cube', 'is_increasing', 'rank_correlation', 'rank_classes',
+           'with_gram', 'cosine_tail', 'point_statistics']
 
 # %% ../../nbs/ndim/00_similarity.ipynb #ad94bd42
 def _root(x):
@@ -32,13 +33,16 @@ class Measure:
     compute: Callable  # norm: (P, Q, n, F); gram: (G, n); feature: (total, n, F); product: none
     equal: str         # Score of n identical unit vectors v
     flip: str = "yes"  # Unchanged when every vector of the tuple changes sign? "yes", "no", "even n"
-    monotone: bool = False      # A strictly increasing function of |s| for unit rows
+    link: str = ""     # For unit rows, the measure as a function of P = |s|^2; empty if it is none
     each: Callable|None = None  # feature: (s_f, q_f, a_f, n) -> what is summed over features
     needs: str = ""    # feature: which of s, q, a `each` reads
     only: int|None = None       # Defined for this n alone
     @property
     def gram(self): # Computable from inner products alone, hence blind to a common rotation
         return self.family in ("norm", "gram")
+    @property
+    def monotone(self): # For unit rows a strictly increasing function of |s|
+        return bool(self.link)
 
 # %% ../../nbs/ndim/00_similarity.ipynb #0b32f7f5
 def _spread_norm(s, q, a, n): return _root(q - s*s/n)
@@ -46,20 +50,20 @@ def _hypotenuse(mean, q, n): return mean - (_root(q) - math.sqrt(n)*mean.abs())
 def _thesis(row, name, family, formula, compute, equal, **more): return Measure(row, name, formula, f"thesis, Fig. 5.9, row {row}", family, compute, equal, **more)
 
 _ROWS = [
-    _thesis(1, "sst_sum", "norm", "1 - sum_f SST_f", lambda P, Q, n, F: 1 - (Q - P/n), "1", monotone=True),
+    _thesis(1, "sst_sum", "norm", "1 - sum_f SST_f", lambda P, Q, n, F: 1 - (Q - P/n), "1", link="1 - n + P/n"),
     _thesis(2, "l2norm", "feature", "1 - sum_f sqrt(SST_f)", lambda t, n, F: 1 - t, "1", each=_spread_norm, needs="sq"),
-    _thesis(3, "mean_cosine", "norm", "m.m/|m| = |m|", lambda P, Q, n, F: _root(P)/n, "1", monotone=True),
+    _thesis(3, "mean_cosine", "norm", "m.m/|m| = |m|", lambda P, Q, n, F: _root(P)/n, "1", link="sqrt(P)/n"),
     _thesis(4, "rms_feature", "feature", "1 - (1/F) sum_f sqrt(SST_f)", lambda t, n, F: 1 - t/F, "1", each=_spread_norm, needs="sq"),
     _thesis(5, "sst_l2", "feature", "1 - sqrt(sum_f SST_f^2)", lambda t, n, F: 1 - _root(t), "1", each=lambda s, q, a, n: (q - s*s/n).clamp(min=0).square(), needs="sq"),
     _thesis(6, "norm_sum", "feature", "1 - sum_f sqrt(q_f)", lambda t, n, F: 1 - t, "1 - sqrt(n) |v|_1", each=lambda s, q, a, n: _root(q), needs="q"),
-    _thesis(7, "sst", "norm", "1 - SST", lambda P, Q, n, F: 1 - (Q - P/n), "1", monotone=True),
-    _thesis(8, "sst_root", "norm", "1 - sqrt(SST)", lambda P, Q, n, F: 1 - _root(Q - P/n), "1", monotone=True),
-    _thesis(9, "sst_abs", "norm", "1 - sum_f |SST_f|", lambda P, Q, n, F: 1 - (Q - P/n), "1", monotone=True),
-    _thesis(10, "sst_feature", "norm", "sum_f (1 - SST_f) = F - SST", lambda P, Q, n, F: F - (Q - P/n), "F", monotone=True),
-    _thesis(11, "mean_norm_sq", "norm", "(1/n^2) |s|^2/|s|", lambda P, Q, n, F: _root(P)/n**2, "1/n", monotone=True),
-    _thesis(12, "sum_norm", "norm", "|s|^2/|s|", lambda P, Q, n, F: _root(P), "n", monotone=True),
-    _thesis(13, "mean_norm", "norm", "|s|/n", lambda P, Q, n, F: _root(P)/n, "1", monotone=True),
-    _thesis(14, "mean_dot", "norm", "sum_a x_a.m/|m| = |s|", lambda P, Q, n, F: _root(P), "n", monotone=True),
+    _thesis(7, "sst", "norm", "1 - SST", lambda P, Q, n, F: 1 - (Q - P/n), "1", link="1 - n + P/n"),
+    _thesis(8, "sst_root", "norm", "1 - sqrt(SST)", lambda P, Q, n, F: 1 - _root(Q - P/n), "1", link="1 - sqrt(n - P/n)"),
+    _thesis(9, "sst_abs", "norm", "1 - sum_f |SST_f|", lambda P, Q, n, F: 1 - (Q - P/n), "1", link="1 - n + P/n"),
+    _thesis(10, "sst_feature", "norm", "sum_f (1 - SST_f) = F - SST", lambda P, Q, n, F: F - (Q - P/n), "F", link="F - n + P/n"),
+    _thesis(11, "mean_norm_sq", "norm", "(1/n^2) |s|^2/|s|", lambda P, Q, n, F: _root(P)/n**2, "1/n", link="sqrt(P)/n**2"),
+    _thesis(12, "sum_norm", "norm", "|s|^2/|s|", lambda P, Q, n, F: _root(P), "n", link="sqrt(P)"),
+    _thesis(13, "mean_norm", "norm", "|s|/n", lambda P, Q, n, F: _root(P)/n, "1", link="sqrt(P)/n"),
+    _thesis(14, "mean_dot", "norm", "sum_a x_a.m/|m| = |s|", lambda P, Q, n, F: _root(P), "n", link="sqrt(P)"),
     _thesis(15, "leave_one_out", "gram", "sum_a x_a.(s - x_a)/|s - x_a|", lambda G, n: _leave_one_out(G, n), "n"),
     _thesis(16, "delta_h", "feature", "sum_f [m_f - (sqrt(q_f) - sqrt(n) |m_f|)]", lambda t, n, F: t, "sum_f v_f", flip="no",
             each=lambda s, q, a, n: _hypotenuse(s/n, q, n), needs="sq"),
@@ -101,7 +105,7 @@ def _triangle(G, n):
     return -_root(u*v - (G[1, 2] - G[0, 1] - G[0, 2] + G[0, 0]).square())/2
 
 _PEERS = [
-    Measure(None, "pairwise", "mean over a < b of x_a.x_b", "CLIP over pairs (Radford et al. 2021)", "norm", lambda P, Q, n, F: (P - Q)/(n*(n-1)), "1", monotone=True),
+    Measure(None, "pairwise", "mean over a < b of x_a.x_b", "CLIP over pairs (Radford et al. 2021)", "norm", lambda P, Q, n, F: (P - Q)/(n*(n-1)), "1", link="(P - n)/(n*(n - 1))"),
     Measure(None, "symile", "sum_f prod_a x_af", "Symile (Saporta et al. 2024); row 18", "product", None, "sum_f v_f^n", flip="even n"),
     Measure(None, "gram_volume", "-sqrt(det G)", "GRAM (Cicchetti et al. 2025)", "gram", lambda G, n: -_root(torch.linalg.det(_matrices(G, n))), "0"),
     Measure(None, "triangle", "-area of the triangle of the tips", "TRIANGLE (Cicchetti et al. 2025)", "gram", lambda G, n: _triangle(G, n), "0", only=3),
@@ -297,3 +301,97 @@ def cube(
     scores.check_memory("Use `cube_loss(.., streaming=True)`, which never builds the cube, or `Scores(..).block(..)` for a part.")
     out = scores.block()
     return out if any(isinstance(x, Tensor) for x in xs) else out.numpy()
+
+# %% ../../nbs/ndim/00_similarity.ipynb #79691fd8
+def is_increasing(
+    link:str, # A function of P, n and F, as in `Measure.link`
+)->bool:      # True is a proof; False means that none was found
+    "Proof that a function of P = |s|^2 strictly increases on 0 < P < n^2, for every n >= 2 and F > 0 (spec of the equivalence classes)."
+    import sympy
+    n, P, F = sympy.symbols("n P F", positive=True)
+    v, k = sympy.symbols("v", positive=True), sympy.symbols("k", nonnegative=True)
+    f = sympy.sympify(link, locals=dict(n=n, P=P, F=F)).subs(P, n**2*v/(1 + v)).subs(n, 2 + k)
+    return sympy.simplify(f.diff(v)).is_positive is True
+
+# %% ../../nbs/ndim/00_similarity.ipynb #2ec51338
+def rank_correlation(
+    scores:dict, # name -> scores of the same tuples, any shape; numpy or torch
+)->np.ndarray:   # Spearman's rho of all pairs, in the order of `scores`; NaN for a constant
+    "Spearman's rank correlations; scores within 1e-10 of the largest are one tie, and ties share their mean rank."
+    from scipy.stats import rankdata
+    if len(scores) < 2: raise ValueError(f"a correlation needs at least two sets of scores; {list(scores)} came.")
+    flat = {k: np.asarray(s.detach().cpu() if isinstance(s, Tensor) else s, np.float64).ravel() for k, s in scores.items()}
+    if len({len(s) for s in flat.values()}) > 1: raise ValueError(f"all scores must be of the same tuples; sizes { {k: len(s) for k, s in flat.items()} } came.")
+    ranks = [rankdata(np.round(s/max(np.abs(s).max(), 1e-300), 10)) for s in flat.values()]
+    with np.errstate(invalid="ignore"): return np.corrcoef(ranks)
+
+def rank_classes(
+    scores:dict,      # name -> scores of the same tuples
+    rho:float=1-1e-9, # Least rank correlation of two members
+)->list[list[str]]:   # Classes in the order of their first member
+    "Groups of measures that rank the same tuples alike."
+    table, names, classes = rank_correlation(scores), list(scores), []
+    for i, name in enumerate(names):
+        home = next((c for c in classes if table[names.index(c[0]), i] >= rho), None)
+        home.append(name) if home else classes.append([name])
+    return classes
+
+# %% ../../nbs/ndim/00_similarity.ipynb #7ab65e10
+def with_gram(
+    gram,         # Wanted inner products, shape (..., n, n): symmetric, no negative eigenvalue
+    features:int, # F >= n
+    seed:int|torch.Generator=0,
+)->list:          # n arrays, shape (..., F)
+    "Vectors in random orientation with the given inner products."
+    G = gram if isinstance(gram, Tensor) else torch.as_tensor(np.asarray(gram, np.float64))
+    if G.ndim < 2 or G.shape[-1] != G.shape[-2] or not torch.allclose(G, G.mT): raise ValueError(f"inner products form symmetric n x n matrices; shape {tuple(G.shape)} came. Set gram[a, b] = gram[b, a] = x_a.x_b.")
+    n = G.shape[-1]
+    if features < n: raise ValueError(f"{n} vectors in general position need at least {n} features; {features} came.")
+    values, vectors = torch.linalg.eigh(G)
+    if (values < -1e-6*values.amax(-1, keepdim=True)).any(): raise ValueError(f"no vectors have these inner products: an eigenvalue is {values.min().item():.3g}. The common cosine of n unit vectors is at least -1/(n-1).")
+    generator = seed if isinstance(seed, torch.Generator) else torch.Generator(G.device).manual_seed(seed)
+    Q, R = torch.linalg.qr(torch.randn(*G.shape[:-2], features, n, generator=generator, dtype=G.dtype, device=G.device))
+    frame = (Q*R.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]).mT                # without the signs QR prefers a half-space
+    x = (vectors*_root(values)[..., None, :]) @ frame
+    return [x[..., a, :] if isinstance(gram, Tensor) else x[..., a, :].numpy() for a in range(n)]
+
+# %% ../../nbs/ndim/00_similarity.ipynb #6e62e139
+def cosine_tail(
+    t,       # Cosines in [-1, 1], any shape
+    dim:int, # Dimension of the space, at least 2
+):           # P(cos >= t), same shape
+    "Probability that two independent random directions have a cosine of at least t: I_{1-t^2}((dim-1)/2, 1/2)/2 for t >= 0 (thesis, Table 2.1)."
+    from scipy.special import betainc
+    if dim < 2: raise ValueError(f"directions need at least two dimensions; dim={dim} came. In one dimension the cosine is +1 or -1, each with probability 1/2.")
+    x = t.detach().cpu().double().numpy() if isinstance(t, Tensor) else np.asarray(t, np.float64)
+    if not (np.abs(x) <= 1).all(): raise ValueError("a cosine lies in [-1, 1]; values outside or NaN came. Normalise the rows first.")
+    tail = betainc((dim - 1)/2, .5, (1 - x)*(1 + x))/2
+    out = np.where(x < 0, 1 - tail, tail)
+    return torch.as_tensor(out, dtype=t.dtype if t.is_floating_point() else torch.float32, device=t.device) if isinstance(t, Tensor) else out if out.ndim else float(out)
+
+# %% ../../nbs/ndim/00_similarity.ipynb #b7db4260
+def _power_mean(x, p):
+    "Power mean over the points with signed powers unless p is even; scaled by the largest entry, so that no power overflows."
+    size = x.abs().amax(-2, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+    y = (x/size).abs()**p
+    m = (y if p % 2 == 0 else y*x.sign()).mean(-2)
+    return m.sign()*m.abs()**(1/p)*size.squeeze(-2)
+
+STATISTICS = {
+    "mean": ("sum_i x_i/n", lambda x: x.mean(-2)),
+    "l2mean": ("(sum_i x_i^2/n)^(1/2)", lambda x: _power_mean(x, 2)),
+    "l3mean": ("(sum_i x_i^3/n)^(1/3)", lambda x: _power_mean(x, 3)),
+    "dynmean": ("(sum_i x_i^n/n)^(1/n)", lambda x: _power_mean(x, x.shape[-2])),
+    "lsqrtmean": ("(sum_i x_i^(1/2)/n)^2", lambda x: _power_mean(x, .5)),
+    "std": ("sqrt(sum_i (x_i - mean)^2/n)", lambda x: x.std(-2, correction=0)),
+    "variance": ("sum_i (x_i - mean)^2/n", lambda x: x.var(-2, correction=0)),
+}
+
+def point_statistics(
+    points, # n points, shape (..., n, F); features last
+)->dict:    # name in `STATISTICS` -> shape (..., F)
+    "The statistics of Table A.1, coordinate by coordinate; odd and fractional powers keep the sign of negative coordinates."
+    x = points if isinstance(points, Tensor) else torch.as_tensor(np.asarray(points))
+    x = x if x.is_floating_point() else x.double()
+    if x.ndim < 2 or 0 in x.shape: raise ValueError(f"points have shape (..., n, features) with n >= 1; {tuple(x.shape)} came.")
+    return {k: f(x) if isinstance(points, Tensor) else f(x).numpy() for k, (_, f) in STATISTICS.items()}
