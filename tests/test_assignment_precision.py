@@ -101,6 +101,7 @@ def test_study_equals_a_plain_loop(shape, maximize):
             assert s.total[f, m, b] == pytest.approx(sum(float(x[b, r, c]) for r, c in y)) and s.best[b] == pytest.approx(float(t.total))
     sign = 1 if maximize else -1
     assert (sign * s.bound >= sign * s.best - 1e-6).all()
+    np.testing.assert_allclose(s.chance, [min(shape[1:]) * float(m.double().mean()) for m in x])
     counted, k = count_scores(s.shared, s.cells, shape), min(shape[1:])
     assert (counted.f1[0, 0] == 1).all() and (counted.missed == 1 - s.cells / k).all()
 

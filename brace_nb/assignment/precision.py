@@ -101,19 +101,21 @@ MATCHERS = {"exact": dict(method="exact"), "greedy_delta": dict(method="greedy_d
             **{name: dict(method="recursive_top2", **preset) for name, preset in PRESETS.items()}, "gumbel": dict(method="gumbel")}
 
 class Study(NamedTuple):
-    "What methods answer on rounded matrices, judged on the unrounded ones; all but the last two have the shape (formats, methods, matrices)."
+    "What methods answer on rounded matrices, judged on the unrounded ones; all but the last three have the shape (formats, methods, matrices)."
     shared:np.ndarray # Cells in common with the optimum, int64
     cells:np.ndarray  # Cells of the answer, int64
     valid:np.ndarray  # A full valid assignment? bool
     total:np.ndarray  # Sum of the chosen cells, float64
     best:np.ndarray   # Sum of the optimum, float64, shape (matrices)
     bound:np.ndarray  # No assignment has a better sum: a dual bound, float64, shape (matrices)
+    chance:np.ndarray # Expected sum of a random assignment, float64, shape (matrices)
 
 def study(
     cost:Tensor|np.ndarray,   # Costs or scores, shape (matrices, h, w)
     maximize:bool=False,      # Are these scores?
     formats:tuple=("fp32",),  # Keys of `FORMATS`
     methods:tuple=("exact",), # Keys of `MATCHERS`
+    untie:bool=False,         # Break the ties of e4m3 and e5m2 by the unrounded values
 )->Study:                     # Counts and sums
     "Methods on rounded matrices against the optimum of the unrounded ones (thesis, Tables 6.1 and 6.4 to 6.6)."
     if unknown := set(methods) - set(MATCHERS): raise ValueError(f"unknown methods {sorted(unknown)}. Choose from {', '.join(MATCHERS)}.")
@@ -122,12 +124,13 @@ def study(
     best = assign(x, maximize)
     truth, flat, found = to_matrix(best.rows, best.cols, x.shape).flatten(-2), x.flatten(-2).double(), []
     for dtype in formats:
-        q = quantize(x, dtype)
+        q = break_ties(x, dtype) if untie and dtype in ("e4m3", "e5m2") else quantize(x, dtype)
         for name in methods:
             a = assign(q, maximize, **MATCHERS[name])
             there, cell = a.rows >= 0, (a.rows * x.shape[-1] + a.cols).clamp(min=0)
             found.append(((truth.gather(-1, cell) & there).sum(-1), there.sum(-1), a.valid, torch.where(there, flat.gather(-1, cell), 0.).sum(-1)))
-    return Study(*(torch.stack(f).unflatten(0, (len(formats), len(methods))).numpy() for f in zip(*found)), best.total.numpy(), sign * upper_bound(x * sign).numpy())
+    return Study(*(torch.stack(f).unflatten(0, (len(formats), len(methods))).numpy() for f in zip(*found)), best.total.numpy(), sign * upper_bound(x * sign).numpy(),
+                 min(x.shape[-2:]) * x.double().mean((-2, -1)).numpy())
 
 # %% ../../nbs/assignment/02_precision.ipynb #93400930
 def legacy_greedy_delta(
