@@ -4,7 +4,7 @@
 
 # %% ../../nbs/assignment/01_solvers.ipynb #a67c56ae
 from __future__ import annotations
-import math
+import math, os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -19,14 +19,22 @@ from .problem import _like, _tensor, check_cost
 __all__ = ['SELECTIONS', 'PRESETS', 'METHODS', 'cost_of_picking', 'recurse', 'Method', 'Assignment', 'upper_bound', 'assign',
            'straight_through', 'match_batch', 'resample']
 
-# %% ../../nbs/assignment/01_solvers.ipynb #d95bc03c
-def _orient(c, sign, flip, s):
-    "Scores of one matrix with the slices as rows."
-    for i in range(c.shape[0]):
-        if flip:
-            for j in range(c.shape[1]): s[j, i] = sign * c[i, j]
-        else:
+# %% ../../nbs/assignment/01_solvers.ipynb #62247161
+def _read(c, sign, flip, s, never):
+    "sign * c, transposed when `flip`; 0: finite, 1: some forbidden cells (`never`), 2: NaN or the other infinity."
+    odd, status = 0, 0
+    if flip:
+        for j in range(c.shape[1]):
+            for i in range(c.shape[0]): s[j, i] = sign * c[i, j]
+    else:
+        for i in range(c.shape[0]):
             for j in range(c.shape[1]): s[i, j] = sign * c[i, j]
+    for i in range(s.shape[0]):
+        for j in range(s.shape[1]): odd += s[i, j] - s[i, j] != 0
+    if odd:
+        for i in range(s.shape[0]):
+            for j in range(s.shape[1]): status = max(status, 0 if s[i, j] - s[i, j] == 0 else 1 if s[i, j] == never else 2)
+    return status
 
 def _two(line, penalty):
     "The two largest of line + penalty."
@@ -117,33 +125,30 @@ def _greedy_best(s, flip, found):
         left = a - 1
     return bound
 
-# %% ../../nbs/assignment/01_solvers.ipynb #32adf0b8
-def _two_least(row, v, a, b):
-    "The two least of row - v, by halving: each level pairs the first half with the second, in vector instructions."
-    size = (v.size + 1) // 2
-    right, right_v = row[size:], v[size:]
-    for i in range(v.size - size):
-        x, y = row[i] - v[i], right[i] - right_v[i]
-        a[i] = min(x, y); b[i] = max(x, y)
-    if 2 * size > v.size: a[size - 1] = row[size - 1] - v[size - 1]; b[size - 1] = np.inf
-    while size > 8:
-        half = (size + 1) // 2
-        right, right_v = a[half:size], b[half:size]
-        for i in range(size - half):
-            x, y = a[i], right[i]
-            b[i] = min(min(b[i], right_v[i]), max(x, y)); a[i] = min(x, y)
-        size = half
-    u1, u2 = np.inf, np.inf
-    for i in range(size): u2 = min(min(u2, b[i]), max(u1, a[i])); u1 = min(u1, a[i])
-    return u1, u2
+# %% ../../nbs/assignment/01_solvers.ipynb #5d5bcee3
+def _two_least(row, v):
+    "The two least of row - v, in four lanes like `_two`."
+    a, b, c, d, e, f, g, h = np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf
+    for j in range(0, v.size // 4 * 4, 4):
+        p, q, r, s = row[j] - v[j], row[j + 1] - v[j + 1], row[j + 2] - v[j + 2], row[j + 3] - v[j + 3]
+        e = min(e, max(a, p)); a = min(a, p)
+        f = min(f, max(b, q)); b = min(b, q)
+        g = min(g, max(c, r)); c = min(c, r)
+        h = min(h, max(d, s)); d = min(d, s)
+    for j in range(v.size // 4 * 4, v.size):
+        p = row[j] - v[j]
+        e = min(e, max(a, p)); a = min(a, p)
+    e = min(min(e, f), max(a, b)); a = min(a, b)
+    g = min(min(g, h), max(c, d)); c = min(c, d)
+    return min(a, c), min(min(e, g), max(a, c))
 
-# %% ../../nbs/assignment/01_solvers.ipynb #ddc5a9b1
-def _lower_prices(c, x, y, v, a, b, free, n_free):
+# %% ../../nbs/assignment/01_solvers.ipynb #59f5e3bf
+def _lower_prices(c, x, y, v, free, n_free):
     "Augmenting row reduction: one pass over the free rows, as many bids as columns at most; returns how many stay free."
     at, kept, tries = 0, 0, 0
     while at < n_free:
         i = free[at]; at += 1; tries += 1
-        u1, u2 = _two_least(c[i], v, a, b)
+        u1, u2 = _two_least(c[i], v)
         j1 = 0
         while c[i, j1] - v[j1] != u1: j1 += 1
         other, price = y[j1], v[j1] - (u2 - u1)
@@ -198,16 +203,13 @@ def _shortest_path(c, start, y, v, d, before, done, length):
     for k in range(n): v[done[k]] += length[k] - least
     return pick
 
-# %% ../../nbs/assignment/01_solvers.ipynb #23c2fb9a
-def _exact(c, x):
+# %% ../../nbs/assignment/01_solvers.ipynb #71752b99
+def _exact(c, x, forbidden):
     "Column of every row of c (rows <= columns, costs, float64) at the least sum; returns a dual bound, or NaN when infeasible."
     n, m, free_rows = c.shape[0], c.shape[1], 0
     y, v, d, before, done, free, length = np.full(m, -1), np.zeros(m), np.empty(m), np.empty(m, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n)
-    top = 0.
-    for i in range(n):
-        x[i] = -1
-        for j in range(m): top = max(top, c[i, j])
-    if top < np.inf and m > 1:
+    x[:] = -1
+    if not forbidden and m > 1:
         if n == m:
             for j in range(m): v[j] = c[0, j]; before[j] = 0
             for i in range(1, n):
@@ -217,8 +219,7 @@ def _exact(c, x):
                 if x[before[j]] < 0: x[before[j]] = j; y[j] = before[j]
         for i in range(n):
             if x[i] < 0: free[free_rows] = i; free_rows += 1
-        more = np.empty(m)
-        for again in range(2): free_rows = _lower_prices(c, x, y, v, d, more, free, free_rows)
+        for again in range(2): free_rows = _lower_prices(c, x, y, v, free, free_rows)
     else:
         for i in range(n): free[i] = i
         free_rows = n
@@ -231,10 +232,12 @@ def _exact(c, x):
             j, x[i] = x[i], j
             if i == free[f]: break
     bound = 0.
-    for j in range(m): bound += v[j]
+    d[:] = np.inf if n == m else 0.
     for i in range(n):
-        for j in range(m): d[j] = c[i, j] - v[j]
-        bound += _least(d)
+        u = c[i, x[i]] - v[x[i]]
+        bound += u
+        for j in range(m): d[j] = c[i, j] - u if c[i, j] - u < d[j] else d[j]
+    for j in range(m): bound += d[j]
     return bound
 
 # %% ../../nbs/assignment/01_solvers.ipynb #857fa45a
@@ -270,19 +273,20 @@ def _recurse(x, steps, weight):
             i = place[j]
             x[i, j] = (first[j] - ((row2[i] if at[i] == j else row1[i]) + second[j]) * weight) * scale
 
-# %% ../../nbs/assignment/01_solvers.ipynb #2d012e37
-def _in_order(found, flip, rows, cols):
-    "Pairs ordered by row from the cell of every slice; -1 fills the end."
-    n = 0
+# %% ../../nbs/assignment/01_solvers.ipynb #27bd29a1
+def _write(c, sign, found, flip, bound, rows, cols):
+    "Pairs ordered by row from the cell of every slice, -1 at the end; returns total and gap, NaN unless full and allowed."
+    n, total = 0, 0.
     if flip:
-        for i in range(rows.size): cols[i] = -1
-        owner = np.full(found.max() + 1, -1)
+        owner = np.full(c.shape[0], -1)
         for j in range(found.size):
             if found[j] >= 0: owner[found[j]] = j
     else: owner = found
     for i in range(owner.size):
-        if owner[i] >= 0: rows[n] = i; cols[n] = owner[i]; n += 1
-    for a in range(n, rows.size): rows[a] = -1; cols[a] = -1
+        if owner[i] >= 0: rows[n] = i; cols[n] = owner[i]; total += c[i, owner[i]]; n += 1
+    if n == rows.size and abs(total) < np.inf: return total, max(0., bound - sign * total)
+    rows[n:] = -1; cols[n:] = -1
+    return total, np.nan
 
 def _other_bound(s):
     "Sum over the columns of their maxima."
@@ -292,67 +296,114 @@ def _other_bound(s):
     for j in range(s.shape[1]): total += best[j]
     return total
 
-# %% ../../nbs/assignment/01_solvers.ipynb #d285511a
-def _solve_delta(c, sign, q, rows, cols, bound):
-    h, w = c.shape[1], c.shape[2]
+def _row_bound(s):
+    "Sum over the rows of their maxima."
+    total = 0.
+    for i in range(s.shape[0]):
+        best = s[i, 0]
+        for j in range(1, s.shape[1]): best = max(best, s[i, j])
+        total += best
+    return total
+
+def _fill(s):
+    "Forbidden cells far below the others, as `_finite` does."
+    high, low, k = s.dtype.type(-np.inf), s.dtype.type(np.inf), s.dtype.type(min(s.shape))
+    for x in s.flat:
+        if x > -np.inf: high = max(high, x); low = min(low, x)
+    far = low - (high - low + 1) * k if low <= high else s.dtype.type(-1) * k
+    for i in range(s.shape[0]):
+        for j in range(s.shape[1]):
+            if s[i, j] == -np.inf: s[i, j] = far
+
+# %% ../../nbs/assignment/01_solvers.ipynb #aafbf9b2
+def _solve_delta(c, sign, q, weight, pairs, facts, start, stop):
+    h, w, worst = c.shape[1], c.shape[2], 0
     flip = h >= w
     s, found = np.empty((min(h, w), max(h, w)), c.dtype), np.empty(min(h, w), np.int64)
-    for b in range(c.shape[0]):
-        _orient(c[b], c.dtype.type(sign), flip, s)
-        bound[b] = _greedy_delta(s, q, found)
-        if h == w: bound[b] = min(bound[b], _other_bound(s))
-        _in_order(found, flip, rows[b], cols[b])
+    for b in range(start, stop):
+        worst = max(worst, _read(c[b], c.dtype.type(sign), flip, s, -np.inf))
+        bound = _greedy_delta(s, q, found)
+        if h == w: bound = min(bound, _other_bound(s))
+        facts[0, b], facts[1, b] = _write(c[b], sign, found, flip, bound, pairs[0, b], pairs[1, b])
+    return worst
 
-def _solve_best(c, sign, q, rows, cols, bound):
-    h, w = c.shape[1], c.shape[2]
+def _solve_best(c, sign, q, weight, pairs, facts, start, stop):
+    h, w, worst = c.shape[1], c.shape[2], 0
     s, found = np.empty((min(h, w), max(h, w)), c.dtype), np.empty(min(h, w), np.int64)
-    for b in range(c.shape[0]):
-        _orient(c[b], c.dtype.type(sign), h > w, s)
-        bound[b] = _greedy_best(s, h > w, found)
-        if h == w: bound[b] = min(bound[b], _other_bound(s))
-        _in_order(found, h > w, rows[b], cols[b])
+    for b in range(start, stop):
+        worst = max(worst, _read(c[b], c.dtype.type(sign), h > w, s, -np.inf))
+        bound = _greedy_best(s, h > w, found)
+        if h == w: bound = min(bound, _other_bound(s))
+        facts[0, b], facts[1, b] = _write(c[b], sign, found, h > w, bound, pairs[0, b], pairs[1, b])
+    return worst
 
-def _solve_exact(c, sign, q, rows, cols, bound):
-    h, w = c.shape[1], c.shape[2]
+def _solve_exact(c, sign, q, weight, pairs, facts, start, stop):
+    h, w, worst = c.shape[1], c.shape[2], 0
     s, found = np.empty((min(h, w), max(h, w))), np.empty(min(h, w), np.int64)
-    for b in range(c.shape[0]):
-        _orient(c[b], -sign, h > w, s)
-        bound[b] = -_exact(s, found)
-        if np.isnan(bound[b]): found[:] = -1
-        _in_order(found, h > w, rows[b], cols[b])
-    
-def _solve_recursion(x, steps, weight):
-    for b in range(x.shape[0]): _recurse(x[b], steps, x.dtype.type(weight))
+    for b in range(start, stop):
+        status = _read(c[b], -sign, h > w, s, np.inf)
+        worst = max(worst, status)
+        if status < 2:
+            bound = -_exact(s, found, status == 1)
+            if np.isnan(bound): found[:] = -1
+            facts[0, b], facts[1, b] = _write(c[b], sign, found, h > w, bound, pairs[0, b], pairs[1, b])
+    return worst
 
-# %% ../../nbs/assignment/01_solvers.ipynb #5c947e6c
-_KERNELS = ("_orient", "_two", "_few", "_key", "_greedy_delta", "_greedy_best", "_two_least", "_lower_prices", "_least", "_shortest_path", "_exact", "_recurse",
-            "_in_order", "_other_bound", "_solve_delta", "_solve_best", "_solve_exact", "_solve_recursion")
+def _solve_recursive(c, sign, steps, weight, pairs, facts, start, stop):
+    h, w, worst = c.shape[1], c.shape[2], 0
+    s, turned, found = np.empty((h, w), c.dtype), np.empty((w, h) if h > w else (0, 0), c.dtype), np.empty(min(h, w), np.int64)
+    for b in range(start, stop):
+        status = _read(c[b], c.dtype.type(sign), False, s, -np.inf)
+        worst = max(worst, status)
+        if status == 1: _fill(s)
+        bound = np.inf
+        if h <= w: bound = _row_bound(s)
+        if h >= w: bound = min(bound, _other_bound(s))
+        if status < 2: _recurse(s, steps, c.dtype.type(weight))
+        if h > w: turned[:] = s.T
+        _greedy_best(turned if h > w else s, h > w, found)
+        facts[0, b], facts[1, b] = _write(c[b], sign, found, h > w, bound, pairs[0, b], pairs[1, b])
+    return worst
+
+def _solve_recursion(x, steps, weight, start, stop):
+    for b in range(start, stop): _recurse(x[b], steps, x.dtype.type(weight))
+
+# %% ../../nbs/assignment/01_solvers.ipynb #88e5a938
+_KERNELS = ("_read", "_two", "_few", "_key", "_greedy_delta", "_greedy_best", "_two_least", "_lower_prices", "_least", "_shortest_path", "_exact", "_recurse",
+            "_write", "_other_bound", "_row_bound", "_fill", "_solve_delta", "_solve_best", "_solve_exact", "_solve_recursive", "_solve_recursion")
 
 @cache
 def _kernels():
-    "Every kernel compiled by numba; cached on disk."
+    "Every kernel compiled by numba at its first call; cached on disk."
     import numba
     for name in _KERNELS: globals()[name] = numba.njit(nogil=True, cache="__file__" in globals())(globals()[name])
     return {name: globals()[name] for name in _KERNELS}
 
-def _each(work:Callable, count:int, per:int):
-    "Run work(slice) over 0..count in pieces of `per`, in the threads that torch allows; the first error is raised."
-    import numba
-    pieces = [slice(a, min(a + per, count)) for a in range(0, count, per)]
-    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, len(pieces))
-    if threads <= 1:
-        for p in pieces: work(p)
-    else:
-        with ThreadPoolExecutor(threads) as pool: list(pool.map(work, pieces))
+@cache
+def _pool():
+    "Threads that stay; a forked child makes its own."
+    if hasattr(os, "register_at_fork"): os.register_at_fork(after_in_child=_pool.cache_clear)
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="assign")
 
-def _compiled(name, x, sign, q):
-    "Pairs and bounds (of the scores) of a batch (B, h, w) on the CPU."
-    kernel, (B, h, w) = _kernels()[name], x.shape
-    c = x.contiguous().numpy()
-    rows, cols, bound = np.empty((B, min(h, w)), np.int64), np.empty((B, min(h, w)), np.int64), np.empty(B)
-    def work(p): kernel(c[p], float(sign), q, rows[p], cols[p], bound[p])
-    _each(work, B, max(1, min((1 << 16) // (h * w), -(-B // 8))))
-    return tuple(torch.from_numpy(a) for a in (rows, cols, bound))
+def _each(work:Callable, count:int, size:int):
+    "The largest answer of work(start, stop) over 0..count items of `size` numbers, in as many threads as torch and numba allow once that pays."
+    threads = min(torch.get_num_threads(), _threads(), count) if count * size > 1 << 14 else 1
+    per = max(1, min((1 << 18) // size, -(-count // (4 * threads)) if threads > 1 else count))
+    starts = iter(range(0, count, per))
+    def drain(): return max((work(a, min(a + per, count)) or 0 for a in starts), default=0)
+    others = [_pool().submit(drain) for _ in range(threads - 1)]
+    return max(drain(), *(f.result() for f in others)) if others else drain()
+
+@cache
+def _threads():
+    import numba
+    return numba.config.NUMBA_NUM_THREADS
+
+def _compiled(name, c, sign, count=0, weight=0.):
+    "Pairs (2, B, k), total and gap (2, B), and the worst status, of arrays (B, h, w) of float32 or float64."
+    kernel, (B, h, w) = _kernels()[name], c.shape
+    pairs, facts = np.empty((2, B, min(h, w)), np.int64), np.empty((2, B))
+    return pairs, facts, _each(lambda start, stop: kernel(c, sign, count, weight, pairs, facts, start, stop), B, h * w)
 
 # %% ../../nbs/assignment/01_solvers.ipynb #7bb3e35a
 def _short_first(s):
@@ -446,7 +497,7 @@ def _topk(x):
     return best // x.shape[-1], best % x.shape[-1]
 
 def _stepped(x):
-    return _compiled("_solve_best", x, 1., 0)[:2] if x.device.type == "cpu" else _pairs(_parallel_best(x), min(x.shape[-2:]))
+    return torch.from_numpy(_compiled("_solve_best", x.contiguous().numpy(), 1.)[0]).unbind() if x.device.type == "cpu" else _pairs(_parallel_best(x), min(x.shape[-2:]))
 
 SELECTIONS = {"argmax": _argbest, "union": _union, "topk": _topk, "stepped": _stepped}
 PRESETS = {"v1": dict(steps=10, factor=.8, select="argmax"), "v2": dict(steps=None, factor=1., select="argmax"), "v3": dict(steps=7, factor=1., select="union"),
@@ -493,29 +544,24 @@ def _finite(s):
     high, low = (torch.where(a.isinf(), 0., a) for a in (high, low))
     return torch.where(bad, low - (high - low + 1) * min(s.shape[-2:]), s)
 
-def _on_cpu(name):
-    return lambda x, sign, o: _compiled(name, x, sign, o["lookahead"])
-
-def _do_exact(x, sign, o): return tuple(a.to(x.device) for a in _compiled("_solve_exact", x.cpu(), sign, 0))
+def _do_exact(x, sign, o):
+    pairs, facts, worst = _compiled("_solve_exact", x.cpu().contiguous().numpy(), sign)
+    return *torch.from_numpy(pairs).to(x.device).unbind(), torch.from_numpy(facts[1] + sign * facts[0]).to(x.device)
 
 def _do_delta(x, sign, o):
-    if x.device.type == "cpu": return _compiled("_solve_delta", x, sign, o["lookahead"])
     s, flip = _short_first(x * sign)
     return *_pairs(_parallel_delta(s, o["lookahead"]), s.shape[-2], flip), None
 
-def _do_best(x, sign, o):
-    if x.device.type == "cpu": return _compiled("_solve_best", x, sign, 0)
-    return *_pairs(_parallel_best(x * sign), min(x.shape[-2:])), None
+def _do_best(x, sign, o): return *_pairs(_parallel_best(x * sign), min(x.shape[-2:])), None
 
 def _do_argbest(x, sign, o): return *_argbest(x * sign), None
 
 def _do_recursion(x, sign, o, extend=False):
-    if min(x.shape[-2:]) < 2: raise ValueError(f"the recursive methods need two rows and two columns; got shape {tuple(x.shape[-2:])}. Use method 'exact', which is free there.")
-    steps, s = min(x.shape[-2:]) if o["steps"] is None else o["steps"], _finite(x * sign)
+    s, steps = _finite(x * sign), o["steps"]
     if extend or x.device.type != "cpu": s = recurse(s, steps, o["factor"], extend)
     else:
         a, kernel = s.contiguous().numpy(), _kernels()["_solve_recursion"]
-        _each(lambda p: kernel(a[p], steps, 1 / o["factor"]), len(a), max(1, min((1 << 16) // s[0].numel(), -(-len(a) // 8))))
+        _each(lambda start, stop: kernel(a, steps, 1 / o["factor"], start, stop), len(a), s[0].numel())
         s = torch.from_numpy(a)
     return *SELECTIONS[o["select"]](s), None
 
@@ -531,21 +577,22 @@ def _do_sinkhorn(x, sign, o):
 # %% ../../nbs/assignment/01_solvers.ipynb #c689844f
 class Method(NamedTuple):
     "An entry of the registry."
-    solve:Callable    # (x (B, h, w), sign, options) -> rows, cols (B, n), bound on the scores or None
+    solve:Callable    # On any device: (x (B, h, w), sign, options) -> rows, cols (B, n), bound on the scores or None
+    kernel:str|None   # On the CPU: the compiled function that does all of it
     says:str          # The rule in a sentence
     source:str        # Where it comes from
     valid:bool        # Always a full valid assignment (without forbidden cells)?
     gradient:bool     # Has a straight-through gradient?
 
 METHODS = {
-    "exact": Method(_do_exact, "shortest augmenting paths; the duals prove the answer", "Jonker and Volgenant 1987; thesis 'stock'", True, False),
-    "greedy_delta": Method(_do_delta, "the slice with most to lose takes its best live cell; exact when min(h, w) <= 2", "thesis 6.5.3 'my function'", True, False),
-    "greedy_best": Method(_do_best, "the best live cell, again and again; at least half of the optimum for scores >= 0", "thesis 6.5.4 'stepped argmax'", True, False),
-    "argbest": Method(_do_argbest, "the best cell of every short line; may collide", "thesis 'argmax'", False, False),
-    "recursive_extend": Method(lambda x, sign, o: _do_recursion(x, sign, o, True), "subtract the cost of picking, O(hw(h + w)) memory, then select", "thesis 6.4.3.1 'recursive method 1'", False, False),
-    "recursive_top2": Method(_do_recursion, "subtract the cost of picking by second bests, O(hw) memory, then select", "thesis 6.4.3.2 'recursive method 2'", False, False),
-    "gumbel": Method(_do_gumbel, "rows propose under Gumbel noise, columns keep the strongest, losers repeat", "thesis 6.4.3.3 'method 3'", True, True),
-    "sinkhorn": Method(_do_sinkhorn, "annealed entropic transport, rounded by stepped argmax", "Cuturi 2013; Mena et al. 2018", True, True),
+    "exact": Method(_do_exact, "_solve_exact", "shortest augmenting paths; the duals prove the answer", "Jonker and Volgenant 1987; thesis 'stock'", True, False),
+    "greedy_delta": Method(_do_delta, "_solve_delta", "the slice with most to lose takes its best live cell; exact when min(h, w) <= 2", "thesis 6.5.3 'my function'", True, False),
+    "greedy_best": Method(_do_best, "_solve_best", "the best live cell, again and again; at least half of the optimum for scores >= 0", "thesis 6.5.4 'stepped argmax'", True, False),
+    "argbest": Method(_do_argbest, None, "the best cell of every short line; may collide", "thesis 'argmax'", False, False),
+    "recursive_extend": Method(lambda x, sign, o: _do_recursion(x, sign, o, True), None, "subtract the cost of picking, O(hw(h + w)) memory, then select", "thesis 6.4.3.1 'recursive method 1'", False, False),
+    "recursive_top2": Method(_do_recursion, "_solve_recursive", "subtract the cost of picking by second bests, O(hw) memory, then select", "thesis 6.4.3.2 'recursive method 2'", False, False),
+    "gumbel": Method(_do_gumbel, None, "rows propose under Gumbel noise, columns keep the strongest, losers repeat", "thesis 6.4.3.3 'method 3'", True, True),
+    "sinkhorn": Method(_do_sinkhorn, None, "annealed entropic transport, rounded by stepped argmax", "Cuturi 2013; Mena et al. 2018", True, True),
 }
 
 class Assignment(NamedTuple):
@@ -583,35 +630,66 @@ def _distinct(x):
     x = x.sort(dim=-1).values
     return ~((x[..., 1:] == x[..., :-1]) & (x[..., 1:] >= 0)).any(-1)
 
-def _judge(x, sign, rows, cols, bound, sweeps):
-    "Validity, totals and certified gaps of pairs for costs x (B, h, w); also which matrices are known to be infeasible."
-    k, there = min(x.shape[-2:]), rows >= 0
+def _judge(x, sign, rows, cols, bound):
+    "Validity, totals and certified gaps of pairs for costs x (B, h, w)."
+    there = rows >= 0
     cells = x.flatten(-2).gather(-1, (rows * x.shape[-1] + cols).clamp(min=0)).double()
     total = torch.where(there, cells, 0.).sum(-1)
-    valid = (there.sum(-1) == k) & total.isfinite()
-    if bound is None:                                                   # not from a kernel, which uses no line twice
-        bound = upper_bound(x * sign)
-        if rows.shape[-1] > 1: valid &= _distinct(rows) & _distinct(cols)
-    if sweeps and valid.any():
-        v = valid.nonzero()[:, 0]
-        bound = bound.index_copy(0, v, torch.minimum(bound[v], upper_bound(x[v] * sign, rows[v], cols[v], sweeps)))
-    gap = torch.where(valid, (bound - sign * total).clamp(min=0), math.nan)
-    return valid, total, gap
+    valid = (there.sum(-1) == min(x.shape[-2:])) & total.isfinite()
+    if bound is None: bound = upper_bound(x * sign)
+    if rows.shape[-1] > 1: valid &= _distinct(rows) & _distinct(cols)
+    return valid, total, torch.where(valid, (bound - sign * total).clamp(min=0), math.nan)
+
+def _tighten(x, sign, a, sweeps):
+    "Price sweeps for the valid answers, in place."
+    if sweeps and len(v := a.valid.nonzero()[:, 0]):
+        a.gap[v] = torch.minimum(a.gap[v], (upper_bound(x[v] * sign, a.rows[v], a.cols[v], sweeps) - sign * a.total[v]).clamp(min=0))
 
 def _batch(cost, maximize):
     "The cost as floating-point matrices (B, h, w), and its leading shape."
     x = check_cost(cost, maximize)
     if not x.is_floating_point(): x = x.double()
     elif x.itemsize < 4: x = x.float()
-    return x.reshape(-1, *x.shape[-2:]), x.shape[:-2]
+    return x.reshape(-1, *x.shape[-2:]) if x.numel() else x.reshape(0, *x.shape[-2:]), x.shape[:-2]
+
+def _array(cost):
+    "The cost as an array (B, h, w) that a kernel reads as it is, and its leading shape; None for what has to be converted or refused."
+    if isinstance(cost, Tensor): cost = cost.detach().numpy() if cost.dtype in (torch.float32, torch.float64) and cost.device.type == "cpu" else None
+    if not isinstance(cost, np.ndarray) or cost.dtype.char not in "fd" or not cost.dtype.isnative or cost.ndim < 2 or not cost.size or not cost.flags.writeable: return None
+    return np.ascontiguousarray(cost).reshape(-1, *cost.shape[-2:]), cost.shape[:-2]
 
 def _need_assignment(x, sign, valid):
     "Matrices without any assignment are an error, whatever the method."
     suspects = (~valid & (x == -sign * math.inf).flatten(1).any(-1)).nonzero()[:, 0]
     if not len(suspects): return
-    bound = _compiled("_solve_exact", x[suspects].cpu(), sign, 0)[2]
-    bad = suspects[bound.isnan().to(suspects.device)].tolist()
+    gap = _compiled("_solve_exact", x[suspects].cpu().contiguous().numpy(), sign)[1][1]
+    bad = suspects[torch.from_numpy(np.isnan(gap)).to(suspects.device)].tolist()
     if bad: raise ValueError(f"every short line needs an allowed cell of its own; matrices {bad[:5]} have no assignment without a forbidden one. Allow more cells, or give forbidden ones a large finite cost.")
+
+def _by_kernel(cost, sign, name, count, weight, sweeps):
+    "The answer of a compiled method."
+    c, lead = _array(cost) or (lambda x, lead: (x.contiguous().numpy(), lead))(*_batch(cost, sign > 0))
+    pairs, facts, worst = _compiled(name, c, sign, count, weight)
+    if worst == 2: check_cost(cost, sign > 0)
+    valid = facts[1] == facts[1]
+    if worst and not valid.all(): _need_assignment(torch.from_numpy(c), sign, torch.from_numpy(valid))
+    found = pairs[0], pairs[1], valid, facts[0], facts[1]
+    if sweeps: _tighten(torch.from_numpy(c), sign, Assignment(*map(torch.from_numpy, found)), sweeps)
+    if len(lead) != 1: found = [f.reshape((*lead, *f.shape[1:])) for f in found]
+    return Assignment(*map(torch.from_numpy, found)) if isinstance(cost, Tensor) else Assignment(*(f[()] for f in found))
+
+def _by_tensors(cost, sign, method, options, sweeps):
+    "The answer of a method in torch, on the device of the cost."
+    x, lead = _batch(cost, sign > 0)
+    if len(x):
+        rows, cols, bound = METHODS[method].solve(x, sign, options)
+        a = Assignment(rows, cols, *_judge(x, sign, rows, cols, bound))
+        _tighten(x, sign, a, sweeps)
+        if not a.valid.all(): _need_assignment(x, sign, a.valid)
+    else:
+        none = x.new_zeros(0, min(x.shape[-2:]), dtype=torch.int64)
+        a = Assignment(none, none, none[:, 0].bool(), none[:, 0].double(), none[:, 0].double())
+    return Assignment(*(_like(f.reshape((*lead, *f.shape[1:])), cost) for f in a))
 
 # %% ../../nbs/assignment/01_solvers.ipynb #546c430a
 def assign(
@@ -620,7 +698,7 @@ def assign(
     method:str="exact",      # A key of `METHODS`
     *,
     select:str="stepped",    # recursive: how cells are chosen in the end, a key of `SELECTIONS`
-    steps:int|None=10,       # recursive: repetitions, None for min(h, w); sinkhorn: per temperature
+    steps:int|None=10,       # recursive: repetitions, None for min(h, w); sinkhorn: per temperature, None for 10
     factor:float=2.,         # recursive: divides the cost of picking
     lookahead:int=2,         # greedy_delta: how many best cells a slice compares, >= 2
     temperature:float=.02,   # gumbel: divides the scores
@@ -634,14 +712,14 @@ def assign(
     if select not in SELECTIONS: raise ValueError(f"unknown selection {select!r}. Choose one of {', '.join(SELECTIONS)}.")
     _check_options(lookahead=(lookahead, 2), steps=(1 if steps is None else steps, 0), sweeps=(sweeps, 0))
     _check_positive(factor=factor, temperature=temperature, coldest=coldest)
-    (x, lead), sign = _batch(cost, maximize), 1. if maximize else -1.
-    if not len(x):
-        none = torch.zeros(*lead, min(x.shape[-2:]), dtype=torch.int64, device=x.device)
-        return Assignment(*(_like(a, cost) for a in (none, none, none[..., 0].bool(), none[..., 0].double(), none[..., 0].double())))
-    rows, cols, bound = METHODS[method].solve(x, sign, dict(select=select, steps=steps, factor=factor, lookahead=lookahead, temperature=temperature, noise=noise, coldest=coldest, seed=seed))
-    valid, total, gap = _judge(x, sign, rows, cols, bound, 0 if method == "exact" else sweeps)
-    if not valid.all(): _need_assignment(x, sign, valid)
-    return Assignment(*(_like(a.reshape((*lead, *a.shape[1:])), cost) for a in (rows, cols, valid, total, gap)))
+    if method.startswith("recursive"):
+        shape = np.shape(cost)[-2:]
+        if len(shape) == 2 and 1 in shape: raise ValueError(f"the recursive methods need two rows and two columns; got shape {tuple(shape)}. Use method 'exact', which is free there.")
+        if steps is None: steps = min(shape, default=0)
+    sign, kernel, sweeps = 1. if maximize else -1., METHODS[method].kernel, 0 if method == "exact" else sweeps
+    if kernel and (method != "recursive_top2" or select == "stepped") and not (isinstance(cost, Tensor) and cost.device.type != "cpu"):
+        return _by_kernel(cost, sign, kernel, lookahead if method == "greedy_delta" else steps, 1 / factor, sweeps)
+    return _by_tensors(cost, sign, method, dict(select=select, steps=steps, factor=factor, lookahead=lookahead, temperature=temperature, noise=noise, coldest=coldest, seed=seed), sweeps)
 
 def _check_options(**options):
     for name, (value, least) in options.items():
