@@ -146,7 +146,7 @@ def test_eot_finders():
     assert torch.allclose(rows, take(x, position)) and (weights.argmax(-1) == position).all()
     soft, w = eot_gumbel(x, e, .5, hard=False)
     assert torch.allclose(soft, ((x @ e/.5).softmax(-1)[..., None]*x).sum(1))
-    everywhere, = torch.autograd.grad(rows.sum(), x, retain_graph=True)
+    everywhere, = torch.autograd.grad((rows @ torch.arange(12.).double()).sum(), x, retain_graph=True)
     assert (everywhere.abs().sum(-1) > 0).all()                                                          # the choice hears every row
     assert not torch.autograd.grad(rows.sum(), e, allow_unused=True)[0] is not None                     # the end token is a constant
 
@@ -164,7 +164,7 @@ def test_bridge_memory_is_the_arithmetic():
     one = bridge_memory("gumbel one-hot")
     assert one["tensor"] == 10*80*60000*4/1e6 == 192 and bridge_memory("gumbel one-hot", bytes_each=2)["tensor"] == 96
     assert bridge_memory("linear")["tensor"] == 10*80*512*4/1e6 and bridge_memory("linear")["weights"] == pytest.approx((512*512 + 512)*4/1e6) and bridge_memory("identity")["weights"] == 0
-    assert all(bridge_memory(b)["with_gradients"] < 2000 for b in BRIDGES)
+    assert all(bridge_memory(b)["with_gradients"] < 1000 for b in BRIDGES)
 
 
 def test_prequential_loss_is_a_code_length_and_the_other_is_not():

@@ -143,8 +143,8 @@ def one_hot(
     vocabulary:int,         # V
     dtype=torch.float32,
 )->Tensor:                  # shape (..., V)
-    "Token ids as one-hot rows of a floating type."
-    return F.one_hot(ids, vocabulary).to(dtype)
+    "Token ids as one-hot rows of a floating type (torch's own makes int64 first, twice the memory of float32)."
+    return torch.zeros(*ids.shape, vocabulary, dtype=dtype, device=ids.device).scatter_(-1, ids[..., None], 1)
 
 # %% ../../nbs/evaluation/05_tokens.ipynb #23df6b4d
 def gumbel_noise(
@@ -222,18 +222,18 @@ def encode_inputs(
     x = model.ln_final(x)
     return model.text_projection(x) if isinstance(model.text_projection, torch.nn.Module) else x @ model.text_projection
 
-# %% ../../nbs/evaluation/05_tokens.ipynb #cbcfe2ab
-BRIDGES = {  # name -> values of one tensor, values kept for the way back, parameters; B batch, S length, D width, V vocabulary
+# %% ../../nbs/evaluation/05_tokens.ipynb #4624d8e2
+BRIDGES = {  # name -> values of one tensor, values held besides it and its gradient (softmax, one-hot, gradient of the choice), parameters; B batch, S length, D width, V vocabulary
     "identity": dict(shape="B x S x D", values=lambda B, S, D, V: B*S*D, kept=lambda B, S, D, V: 0, parameters=lambda D, V: 0),
     "linear": dict(shape="B x S x D", values=lambda B, S, D, V: B*S*D, kept=lambda B, S, D, V: B*S*D, parameters=lambda D, V: D*D + D),
     "soft tokens": dict(shape="B x S x V", values=lambda B, S, D, V: B*S*V, kept=lambda B, S, D, V: 2*B*S*V, parameters=lambda D, V: D*V),
-    "gumbel one-hot": dict(shape="B x S x V", values=lambda B, S, D, V: B*S*V, kept=lambda B, S, D, V: 4*B*S*V, parameters=lambda D, V: D*V)}
+    "gumbel one-hot": dict(shape="B x S x V", values=lambda B, S, D, V: B*S*V, kept=lambda B, S, D, V: 3*B*S*V, parameters=lambda D, V: D*V)}
 
 def bridge_memory(
     name:str,        # a key of BRIDGES
     batch:int=10, length:int=80, width:int=512, vocabulary:int=60000,
     bytes_each:int=4, # 4 float32, 2 half precision
-)->dict:             # MB (10^6 bytes): tensor, with_gradients (tensor, its gradient, and what the way back keeps), weights
+)->dict:             # MB (10^6 bytes): tensor, with_gradients (everything that is held at once), weights
     "Memory of one bridge between two models (thesis Table 3.1)."
     if name not in BRIDGES: raise ValueError(f"unknown bridge {name!r}; known: {list(BRIDGES)}.")
     b, size = BRIDGES[name], (batch, length, width, vocabulary)
