@@ -43,6 +43,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                              'brace_nb/assignment/lisascore.py'),
                                                'brace_nb.assignment.lisascore.Tokens': ( 'assignment/lisascore.html#tokens',
                                                                                          'brace_nb/assignment/lisascore.py'),
+                                               'brace_nb.assignment.lisascore._array': ( 'assignment/lisascore.html#_array',
+                                                                                         'brace_nb/assignment/lisascore.py'),
                                                'brace_nb.assignment.lisascore._assigned': ( 'assignment/lisascore.html#_assigned',
                                                                                             'brace_nb/assignment/lisascore.py'),
                                                'brace_nb.assignment.lisascore._best': ( 'assignment/lisascore.html#_best',

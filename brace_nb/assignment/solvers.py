@@ -55,29 +55,51 @@ def _two(line, penalty):
 
 def _few(line, penalty, values):
     "The largest of line + penalty, in descending order."
-    if values.size == 2: values[0], values[1] = _two(line, penalty)
-    else:
-        values[:] = -np.inf
-        for j in range(line.size):
-            x, a = line[j] + penalty[j], values.size - 1
-            if x <= values[a]: continue
-            while a > 0 and values[a - 1] < x: values[a] = values[a - 1]; a -= 1
-            values[a] = x
+    values[:] = -np.inf
+    for j in range(line.size):
+        x, a = line[j] + penalty[j], values.size - 1
+        if x <= values[a]: continue
+        while a > 0 and values[a - 1] < x: values[a] = values[a - 1]; a -= 1
+        values[a] = x
 
 def _key(values, wanted):
     "Absolute finite difference of the best; nothing to lose with one, everything when cells are forbidden, -1 without any."
     if values[0] == -np.inf: return values.dtype.type(-1)
     if values[wanted - 1] == -np.inf: return values.dtype.type(np.inf)
     if wanted == 1: return values.dtype.type(0)
-    if wanted == 2: return values[0] - values[1]
     d = values[:wanted].copy()
     for order in range(wanted - 1):
         for a in range(wanted - 1 - order): d[a] -= d[a + 1]
     return abs(d[0])
 
+# %% ../../nbs/assignment/01_solvers.ipynb #0d4aee33
+def _greedy_two(s, found):
+    "Gap greedy that compares the two best; only the slices that are left are looked at."
+    n, bound = s.shape[0], 0.
+    first, second, left, penalty = np.empty(n, s.dtype), np.empty(n, s.dtype), np.arange(n), np.zeros(s.shape[1], s.dtype)
+    for i in range(n):
+        first[i], second[i] = _two(s[i], penalty)
+        found[i] = -1
+        bound += first[i]
+    for rest in range(n - 1, -1, -1):
+        best, top = -1, s.dtype.type(-1)
+        for a in range(rest + 1):
+            if first[a] - second[a] > top: top = first[a] - second[a]; best = a        # never where both are -inf
+        if best < 0: break
+        i, j = left[best], 0
+        while s[i, j] != first[best] or penalty[j] < 0: j += 1
+        found[i], penalty[j] = j, -np.inf
+        for a in range(best, rest): left[a] = left[a + 1]
+        for a in range(best, rest): first[a] = first[a + 1]
+        for a in range(best, rest): second[a] = second[a + 1]
+        for a in range(rest):
+            if s[left[a], j] >= second[a]: first[a], second[a] = _two(s[left[a]], penalty)
+    return bound
+
 # %% ../../nbs/assignment/01_solvers.ipynb #9ad89a47
 def _greedy_delta(s, q, found):
     "Cell of every slice of s (slices, cells), -1 where only forbidden cells were left; returns the sum of the slices' maxima."
+    if q == 2: return _greedy_two(s, found)
     n, m, bound, best = s.shape[0], s.shape[1], 0., 0
     values, key, penalty = np.empty((n, q), s.dtype), np.empty(n, s.dtype), np.zeros(m, s.dtype)
     for i in range(n):
@@ -240,38 +262,35 @@ def _exact(c, x, forbidden):
     for j in range(m): bound += d[j]
     return bound
 
-# %% ../../nbs/assignment/01_solvers.ipynb #857fa45a
+# %% ../../nbs/assignment/01_solvers.ipynb #e61a0e79
+def _tops(x, first, second, size):
+    "Update the two largest values, and the largest size, of every column by one more row."
+    for j in range(x.size):
+        low = x[j] if x[j] < first[j] else first[j]
+        first[j] = x[j] if x[j] > first[j] else first[j]
+        second[j] = low if low > second[j] else second[j]
+    for j in range(x.size): size[j] = abs(x[j]) if abs(x[j]) > size[j] else size[j]
+
+def _subtract(x, best, next, first, second, weight, scale):
+    "One row of (X - weight * M(X)) * scale."
+    for j in range(x.size):
+        row = next if x[j] == best else best
+        col = second[j] if x[j] == first[j] else first[j]
+        x[j] = (x[j] - (row + col) * weight) * scale
+
 def _recurse(x, steps, weight):
     "`steps` times X <- X - weight * M(X) in place, scaled by a power of two."
-    h, w = x.shape
-    first, second, none = np.empty(w, x.dtype), np.empty(w, x.dtype), np.zeros(w, x.dtype)
-    row1, row2, at, place = np.empty(h, x.dtype), np.empty(h, x.dtype), np.empty(h, np.int64), np.empty(w, np.int64)
+    w = x.shape[1]
+    first, second, size, none = np.empty(w, x.dtype), np.empty(w, x.dtype), np.empty(w, x.dtype), np.zeros(w, x.dtype)
     for step in range(steps):
-        first[:] = -np.inf; second[:] = -np.inf
-        top = x.dtype.type(0)
-        for i in range(h):
-            for j in range(w):
-                second[j] = max(second[j], min(first[j], x[i, j]))
-                first[j] = max(first[j], x[i, j])
-                none[j] = max(none[j], abs(x[i, j]))
-        for j in range(w): top = max(top, none[j]); none[j] = 0; place[j] = -1
+        first[:] = -np.inf; second[:] = -np.inf; size[:] = 0
+        for i in range(x.shape[0]): _tops(x[i], first, second, size)
+        top = size[0]
+        for j in range(1, w): top = max(top, size[j])
         scale = x.dtype.type(2.)**x.dtype.type(-math.frexp(top)[1])
-        for i in range(h):
-            row1[i], row2[i] = _two(x[i], none)
-            a = 0
-            while x[i, a] != row1[i]: a += 1
-            at[i] = a
-        for i in range(h):
-            for j in range(w):
-                if x[i, j] == first[j] and place[j] < 0: place[j] = i
-        for i in range(h):
-            for j in range(w): x[i, j] = (x[i, j] - (row1[i] + first[j]) * weight) * scale
-        for i in range(h):
-            j = at[i]
-            x[i, j] = (row1[i] - (row2[i] + (second[j] if place[j] == i else first[j])) * weight) * scale
-        for j in range(w):
-            i = place[j]
-            x[i, j] = (first[j] - ((row2[i] if at[i] == j else row1[i]) + second[j]) * weight) * scale
+        for i in range(x.shape[0]):
+            best, next = _two(x[i], none)
+            _subtract(x[i], best, next, first, second, weight, scale)
 
 # %% ../../nbs/assignment/01_solvers.ipynb #27bd29a1
 def _write(c, sign, found, flip, bound, rows, cols):
@@ -368,8 +387,8 @@ def _solve_recursive(c, sign, steps, weight, pairs, facts, start, stop):
 def _solve_recursion(x, steps, weight, start, stop):
     for b in range(start, stop): _recurse(x[b], steps, x.dtype.type(weight))
 
-# %% ../../nbs/assignment/01_solvers.ipynb #88e5a938
-_KERNELS = ("_read", "_two", "_few", "_key", "_greedy_delta", "_greedy_best", "_two_least", "_lower_prices", "_least", "_shortest_path", "_exact", "_recurse",
+# %% ../../nbs/assignment/01_solvers.ipynb #c1a5d0aa
+_KERNELS = ("_read", "_two", "_few", "_key", "_greedy_two", "_greedy_delta", "_greedy_best", "_two_least", "_lower_prices", "_least", "_shortest_path", "_exact", "_tops", "_subtract", "_recurse",
             "_write", "_other_bound", "_row_bound", "_fill", "_solve_delta", "_solve_best", "_solve_exact", "_solve_recursive", "_solve_recursion")
 
 @cache
