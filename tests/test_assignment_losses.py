@@ -130,6 +130,13 @@ def test_minima_and_symmetries(n, seed):
     for kind in ("base", "v1", "v2", "v3", "ce"): assert assignment_loss(x.T, kind) == pytest.approx(assignment_loss(x, kind))   # a valid permutation is symmetric
     assert 1 <= lr_factor(permutation(x)) <= n and assignment_loss(x, "v1") < 2 * x.sum()
 
+@quick
+@given(st.integers(2, 9), st.integers(0, 10**6), st.floats(0, 5))
+def test_silence_is_the_minimum_of_v3_even_with_cross_entropy(n, seed, scale):
+    x = torch.from_numpy(np.random.default_rng(seed).random((n, n)) * scale + 1e-9)
+    assert descent(x, "ce").abs().max() < 2 / n and (descent(x, "combined_v3") < 0).all()
+    assert assignment_loss(x, "combined_v3") > assignment_loss(0 * x, "combined_v3") and assignment_loss(0 * x, "combined_v3") == pytest.approx(2 * math.log(n))
+
 @pytest.mark.parametrize("kind", ["base", "v1", "v1_ratio", "v2", "v2_literal", "v3"])
 def test_contributions_sum_to_the_loss(kind):
     x = abs(random(3, 4, 7, seed=8))

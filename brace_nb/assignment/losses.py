@@ -107,7 +107,7 @@ LOSSES = {
     "v2_literal": Loss(*_V["v2_literal"], False, "sum L(i) |a_i|", "0, where all scores vanish", _TABLE + " 'LSAloss_v2', first sentence"),
     "v3": Loss(*_V["v3"], False, "sum L(i) |a_i| + U", "0, where all scores vanish", _TABLE + " 'LSAloss_v3'"),
     **{f"combined_{k}": Loss(*_V[k], True, f"{k} + ce", says, _TABLE + f" 'CombinedLosses_{k}'")
-       for k, says in (("v1", "no minimum: falls without end as the diagonal grows"), ("v2", "no minimum: falls towards 0 as the diagonal grows"), ("v3", "a diagonal of finite height"))},
+       for k, says in (("v1", "no minimum: falls without end as any one permutation grows (n > 2)"), ("v2", "no minimum: falls towards 0 as the diagonal grows"), ("v3", "2 ln n, where all scores vanish: cross-entropy pulls a cell by less than 1, v3 pushes it by 1 or more"))},
 }
 
 # %% ../../nbs/assignment/04_losses.ipynb #d6facbed
@@ -255,7 +255,7 @@ def train_six_layers(
     progress:bool=False,    # Show a bar?
 )->Training:                # Curves and ends
     "Train every run with every seed at once (thesis 6.7.3)."
-    from tqdm.auto import trange
+    from tqdm import trange
     runs = [dict(kind="ce", method="exact", factor=False) | r for r in runs]
     model, S = Stack([s for _ in runs for s in seeds], n, network), len(seeds)
     opt = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=.01, fused=True)
