@@ -334,6 +334,46 @@ def test_interpreted_kernels_agree():
         solvers._kernels.cache_clear(); solvers._kernels()
     for a, b in zip(want, got): assert np.array_equal(a, b)
 
+@pytest.mark.parametrize("method", [m for m in METHODS if METHODS[m].kernel])
+@pytest.mark.parametrize("shape", [(30, 6, 6), (30, 4, 9), (30, 9, 4)])
+@pytest.mark.parametrize("forbidden", [0, .2])
+def test_kernels_equal_the_tensor_form(method, shape, forbidden):
+    "What a kernel does in one pass (reading, certificate, total, validity) is what the vectorised form says."
+    g = torch.Generator().manual_seed(3)
+    x = torch.rand(shape, generator=g, dtype=torch.float64).masked_fill(torch.rand(shape, generator=g) < forbidden, math.inf)
+    x[:, range(min(shape[1:])), range(min(shape[1:]))] = .9
+    options = dict(select="stepped", steps=10, factor=2., lookahead=2)
+    for x in (x, x.float()):
+        for sweeps in (0, 2):
+            a, b = assign(x, method=method, sweeps=sweeps), solvers._by_tensors(x, -1., method, options, 0 if method == "exact" else sweeps)
+            for name, got, want in zip(a._fields, a, b): assert torch.allclose(got, want, rtol=0, atol=1e-5 if x.itemsize == 4 else 1e-12, equal_nan=True), name
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_bad_matrix_in_a_batch_is_named(method):
+    for bad, says in ((math.nan, r"NaN; matrices \[3\]"), (-math.inf, r"matrices \[3\] hold it")):
+        for dtype in (np.float32, np.float64):
+            C = np.ones((5, 3, 4), dtype); C[3, 1, 2] = bad
+            with pytest.raises(ValueError, match=says): assign(C, method=method)
+            with pytest.raises(ValueError, match=says): assign(torch.from_numpy(C), method=method)
+
+def test_what_is_not_read_in_place():
+    C = np.random.default_rng(0).random((4, 6, 10))
+    want = assign(C, method="greedy_delta").cols
+    frozen = C.copy(); frozen.flags.writeable = False
+    for other in (frozen, np.asfortranarray(C), np.repeat(C, 2, 2)[..., ::2], torch.from_numpy(C).requires_grad_(), torch.from_numpy(C).mT.contiguous().mT):
+        assert np.array_equal(assign(other, method="greedy_delta").cols, want)
+    for method in METHODS:
+        a = assign(np.zeros((2, 0, 3, 4), np.float32), method=method)
+        assert a.rows.shape == a.cols.shape == (2, 0, 3) and a.total.shape == a.gap.shape == a.valid.shape == (2, 0)
+
+def test_a_forked_process_has_its_own_threads():
+    import multiprocessing
+    C = np.random.default_rng(0).random((400, 20, 20))
+    assign(C)
+    child = multiprocessing.get_context("fork").Process(target=assign, args=(C,))
+    child.start(); child.join(60)
+    assert child.exitcode == 0
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu():
