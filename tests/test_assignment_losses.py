@@ -172,15 +172,17 @@ def test_stack_equals_one_network(network):
     assert torch.equal(stack.weights[0][0], stack.weights[0][2]) and not torch.equal(stack.weights[0][0], stack.weights[0][1])
 
 def test_training_is_separate_and_repeats():
-    runs = [dict(kind="ce"), dict(kind="v2", method="greedy_delta"), dict(kind="combined_v1", method="v3", factor=True)]
+    runs = [dict(kind="ce"), dict(kind="v2", method="greedy_delta"), dict(kind="combined_v1", method="v3", factor=True),
+            dict(kind="v2", method="sinkhorn", straight_through=True), dict(kind="v2", method="sinkhorn")]
     all_at_once = train_six_layers(runs, [0, 1], steps=20, lr=1e-3, n=4, every=5)
-    assert all_at_once.steps.tolist() == [0, 5, 10, 15, 19] and all_at_once.loss.shape == (5, 3, 2)
+    assert all_at_once.steps.tolist() == [0, 5, 10, 15, 19] and all_at_once.loss.shape == (5, 5, 2)
     for i, run in enumerate(runs):
         alone = train_six_layers([run], [1], steps=20, lr=1e-3, n=4, every=5)
         assert np.allclose(alone.loss[:, 0, 0], all_at_once.loss[:, i, 1], rtol=1e-4, atol=1e-5) and np.allclose(alone.scores[0, 0], all_at_once.scores[i, 1], atol=1e-4)
+    assert not np.array_equal(all_at_once.scores[3], all_at_once.scores[4])   # the straight-through gradient is another one
     again = train_six_layers(runs, [0, 1], steps=20, lr=1e-3, n=4, every=5)
     assert np.array_equal(again.loss, all_at_once.loss)
-    assert set(all_at_once.final) == {"hits", "entropy", "dead", "dead_diagonal", "varies"} and all(v.shape == (3, 2) for v in all_at_once.final.values())
+    assert set(all_at_once.final) == {"hits", "entropy", "dead", "dead_diagonal", "varies"} and all(v.shape == (5, 2) for v in all_at_once.final.values())
 
 @pytest.mark.parametrize("call, message", [
     (lambda x: assignment_loss(x, "v7"), "unknown loss 'v7'"),

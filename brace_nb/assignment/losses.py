@@ -225,13 +225,13 @@ def _train_losses(x, runs, count):
     "Loss of every network (R * count); each solver and each loss is called once."
     perms, found = {}, [None] * len(runs)
     x = x.unflatten(0, (len(runs), count))
-    for method in {r["method"] for r in runs if r["kind"] != "ce" or r["factor"]}:
+    for method in {r["method"] for r in runs if (r["kind"] != "ce" or r["factor"]) and not r["straight_through"]}:
         at = [i for i, r in enumerate(runs) if r["method"] == method]
         perms |= dict(zip(at, permutation(x[at].detach(), method)))
-    for key in {(r["kind"], r["factor"]) for r in runs}:
-        at = [i for i, r in enumerate(runs) if (r["kind"], r["factor"]) == key]
-        perm = torch.stack([perms[i] for i in at]) if at[0] in perms else None
-        for i, l in zip(at, assignment_loss(x[at], key[0], perm=perm, factor=key[1], eps=1e-6)): found[i] = l
+    for kind, factor, through, method in {(r["kind"], r["factor"], r["straight_through"], r["straight_through"] and r["method"]) for r in runs}:
+        at = [i for i, r in enumerate(runs) if (r["kind"], r["factor"], r["straight_through"]) == (kind, factor, through) and method in (False, r["method"])]
+        known = dict(method=method, straight_through=True) if through else dict(perm=torch.stack([perms[i] for i in at]) if at[0] in perms else None)
+        for i, l in zip(at, assignment_loss(x[at], kind, factor=factor, eps=1e-6, **known)): found[i] = l
     return torch.stack(found)
 
 class Training(NamedTuple):
@@ -244,7 +244,7 @@ class Training(NamedTuple):
     final:dict          # name -> shape (R, S): "hits", "entropy", "dead" (share of cells that are 0 for all noise), "dead_diagonal", "varies" (spread over the noise relative to the spread over the cells)
 
 def train_six_layers(
-    runs:list[dict],        # Each with kind, and where wanted method and factor
+    runs:list[dict],        # Each with kind, and where wanted method, factor, straight_through
     seeds:list[int],        # Each run is repeated for each
     steps:int=2000,         # Steps of AdamW, each on fresh noise
     lr:float=1e-3,          # Learning rate
@@ -256,7 +256,7 @@ def train_six_layers(
 )->Training:                # Curves and ends
     "Train every run with every seed at once (thesis 6.7.3)."
     from tqdm import trange
-    runs = [dict(kind="ce", method="exact", factor=False) | r for r in runs]
+    runs = [dict(kind="ce", method="exact", factor=False, straight_through=False) | r for r in runs]
     model, S = Stack([s for _ in runs for s in seeds], n, network), len(seeds)
     opt = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=.01, fused=True)
     noise = [torch.Generator().manual_seed(10_000 + s) for s in seeds]
