@@ -38,7 +38,7 @@ class Views(torch.nn.Module):
         "What each encoder makes of its own noisy view."
         rows = F.normalize(self.table[items], dim=-1)
         views = rows + (self.noise if noise is None else noise)*torch.randn(self.n, *rows.shape, generator=self.generator)
-        return torch.relu(views @ self.first) @ self.second
+        return F.gelu(views @ self.first) @ self.second
 
 # %% ../../nbs/ndim/03_poc.ipynb #97e83bbc
 @torch.no_grad()
