@@ -143,6 +143,8 @@ def test_packaged_encoder():
     small = encoder(texts, batch_tokens=8)
     assert all(torch.allclose(a.states, b.states, atol=1e-5) for a, b in zip(small, alone))
     assert not {101, 102, 0} & set(torch.cat([t.ids for t in together]).tolist()) and all(t.states.shape == (len(t.ids), 384) for t in together)
+    marked = encoder(texts, special=True)
+    assert all(m.ids[[0, -1]].tolist() == [101, 102] and torch.equal(m.ids[1:-1], t.ids) and torch.allclose(m.states[1:-1], t.states, atol=1e-5) for m, t in zip(marked, together))
     s = torch.stack([t.sentence for t in together])
     assert torch.allclose(s.norm(dim=-1), torch.ones(5)) and s[0] @ s[1] > .8 and s[0] @ s[2] < .3
     for score in (lisascore, bertscore):

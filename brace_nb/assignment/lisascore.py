@@ -165,16 +165,17 @@ class SentenceEncoder:
     def __call__(self,
         texts:list[str],         # Not empty, at most 512 tokens each
         batch_tokens:int=2048,   # Tokens that run together; sentences of similar length share a batch
+        special:bool=False,      # Keep the start and end tokens?
         progress:bool=False,     # Show a bar?
     )->list[Tokens]:             # One per text; equal texts are encoded once
-        "Token embeddings without special tokens, ids, and the sentence embedding."
+        "Token embeddings, ids, and the sentence embedding."
         from tqdm import tqdm
         different = list(dict.fromkeys(texts))
         if not different: return []
         ids = self.tokenizer(different, verbose=False)["input_ids"]
         if long := [t for t, i in zip(different, ids) if len(i) > self.longest]: raise ValueError(f"the encoder reads {self.longest} tokens at most; {len(long)} texts are longer, the first begins {long[0][:40]!r}. Split them into sentences.")
-        special, found = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}, {}
-        if bad := [t for t, i in zip(different, ids) if not set(i) - special]: raise ValueError(f"a sentence needs a token; {bad[:5]} have none. Leave those pairs out.")
+        marks, found = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}, {}
+        if bad := [t for t, i in zip(different, ids) if not set(i) - marks]: raise ValueError(f"a sentence needs a token; {bad[:5]} have none. Leave those pairs out.")
         order = sorted(range(len(ids)), key=lambda k: len(ids[k]))
         with tqdm(total=len(order), disable=not progress, unit="sentence") as bar:
             while order:
@@ -182,7 +183,7 @@ class SentenceEncoder:
                 part, order = order[-take:], order[:-take]
                 states, sentences = self._run([ids[k] for k in part])
                 for k, state, sentence in zip(part, states, sentences):
-                    keep = [a for a, t in enumerate(ids[k]) if t not in special]
+                    keep = [a for a, t in enumerate(ids[k]) if special or t not in marks]
                     found[different[k]] = Tokens(state[keep].clone(), torch.tensor(ids[k])[keep], sentence)
                 bar.update(len(part))
         return [found[t] for t in texts]
