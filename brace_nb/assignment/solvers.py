@@ -697,11 +697,18 @@ def _by_kernel(cost, sign, name, count, weight, sweeps):
     if len(lead) != 1: found = [f.reshape((*lead, *f.shape[1:])) for f in found]
     return Assignment(*map(torch.from_numpy, found)) if isinstance(cost, Tensor) else Assignment(*(f[()] for f in found))
 
+def _learned(s, network, options):
+    "Pairs selected from what a function makes of scores."
+    with torch.no_grad(): y = network(s)
+    if not isinstance(y, Tensor) or y.shape != s.shape: raise ValueError(f"a method is a function from scores (B, h, w) to scores of the same shape; {tuple(s.shape)} became {tuple(getattr(y, 'shape', ()))}.")
+    if y.isnan().any(): raise ValueError("the function that is the method returned NaN. Look at its weights, and at forbidden cells: it gets them as -inf.")
+    return *SELECTIONS[options["select"]](torch.where(s == -math.inf, s, y.to(s.dtype))), None
+
 def _by_tensors(cost, sign, method, options, sweeps):
     "The answer of a method in torch, on the device of the cost."
     x, lead = _batch(cost, sign > 0)
     if len(x):
-        rows, cols, bound = METHODS[method].solve(x, sign, options)
+        rows, cols, bound = _learned(x * sign, method, options) if callable(method) else METHODS[method].solve(x, sign, options)
         a = Assignment(rows, cols, *_judge(x, sign, rows, cols, bound))
         _tighten(x, sign, a, sweeps)
         if not a.valid.all(): _need_assignment(x, sign, a.valid)
@@ -714,9 +721,9 @@ def _by_tensors(cost, sign, method, options, sweeps):
 def assign(
     cost:Tensor|np.ndarray,  # Costs, shape (..., h, w), any real dtype; +inf forbids a cell (-inf when maximising)
     maximize:bool=False,     # Are these scores, of which more is better?
-    method:str="exact",      # A key of `METHODS`
+    method:str|Callable="exact", # A key of `METHODS`, or a function from scores (B, h, w) to scores, such as a trained network
     *,
-    select:str="stepped",    # recursive: how cells are chosen in the end, a key of `SELECTIONS`
+    select:str="stepped",    # recursive, function: how cells are chosen in the end, a key of `SELECTIONS`
     steps:int|None=10,       # recursive: repetitions, None for min(h, w); sinkhorn: per temperature, None for 10
     factor:float=2.,         # recursive: divides the cost of picking
     lookahead:int=2,         # greedy_delta: how many best cells a slice compares, >= 2
@@ -727,10 +734,11 @@ def assign(
     sweeps:int=0,            # Price sweeps that tighten the certificate of an approximate method
 )->Assignment:               # rows, cols, valid, total and certified gap per matrix
     "Linear sum assignment of one matrix or a batch (thesis, chapter 6); `rows, cols = assign(cost)[:2]` is as in SciPy."
-    if method not in METHODS: raise ValueError(f"unknown method {method!r}. Choose one of {', '.join(METHODS)}.")
+    if not callable(method) and method not in METHODS: raise ValueError(f"unknown method {method!r}. Choose one of {', '.join(METHODS)}.")
     if select not in SELECTIONS: raise ValueError(f"unknown selection {select!r}. Choose one of {', '.join(SELECTIONS)}.")
     _check_options(lookahead=(lookahead, 2), steps=(1 if steps is None else steps, 0), sweeps=(sweeps, 0))
     _check_positive(factor=factor, temperature=temperature, coldest=coldest)
+    if callable(method): return _by_tensors(cost, 1. if maximize else -1., method, dict(select=select), sweeps)
     if method.startswith("recursive"):
         shape = np.shape(cost)[-2:]
         if len(shape) == 2 and 1 in shape: raise ValueError(f"the recursive methods need two rows and two columns; got shape {tuple(shape)}. Use method 'exact', which is free there.")
