@@ -121,19 +121,14 @@ def _retrieval_rows(x, y, owner, captions, ks):
         rows += [(f"retrieval, {way}", "median rank", summary["MedR"], None, "1 is best; ties lose"), (f"retrieval, {way}", "mean reciprocal rank", summary["MRR"], None, "")]
     return rows
 
-def _uniform_sphere(dim, t=2.):
-    "log mean exp(-t ||u - v||^2) on the unit sphere: -2t + log 0F1(; d/2; t^2)."
-    from scipy.special import hyp0f1
-    return -2*t + float(np.log(hyp0f1(dim/2, t*t)))
-
 def _some(n, seed): return np.sort(np.random.default_rng(seed).permutation(n)[:SAMPLE])
 
 def _geometry_rows(sides, owner, seed):
-    from brace_nb.evaluation.geometry import alignment, effective_rank, modality_gap, uniformity
+    from brace_nb.evaluation.geometry import alignment, effective_rank, modality_gap, sphere_uniformity, tuple_similarity, uniformity
     rows = []
     for name, x in sides.items():
         part = x[_some(len(x), seed)]
-        rows.append(("geometry", f"uniformity, {name}", float(uniformity(part)), _uniform_sphere(x.shape[1]), f"{len(part)} rows; reference: uniform on the sphere"))
+        rows.append(("geometry", f"uniformity, {name}", float(uniformity(part)), sphere_uniformity(x.shape[1]), f"{len(part)} rows; reference: uniform on the sphere"))
         rows.append(("geometry", f"effective rank, {name}", float(effective_rank(part)), float(min(len(part) - 1, x.shape[1])), f"{len(part)} rows; reference: the bound"))
     if len(sides) == 2:
         x, y = sides.values()
@@ -145,6 +140,9 @@ def _geometry_rows(sides, owner, seed):
                  ("geometry", "modality gap", float(modality_gap(x, y)), None, "distance of the two means"),
                  ("geometry", "cosine of pairs", float(own.mean()), float(other.mean()) if other.size else None, "reference: other pairs")]
         if other.size: rows.append(("geometry", "d' of pairs", float((own.mean() - other.mean())/np.sqrt((own.var() + other.var())/2)), 0., "separation of pairs from other pairs, in deviations"))
+        if len(y) > len(x):
+            texts = tuple_similarity(y, owner)
+            rows.append(("geometry", "cosine of texts of one image", texts["within"], texts["between"], "reference: texts of different images"))
     return rows
 
 # %% ../../nbs/evaluation/06_report.ipynb #875a170b
@@ -229,8 +227,10 @@ def evaluate_files(
         rows += _cka_rows("image and teacher", x, z, seed)
     if labels is not None:
         if split is None:
-            same = [twin] + ([] if captions is None else [_text_groups(captions, owner, len(x))])
-            split = draw_split(labels, same, seed)
+            joined = None if captions is None else _text_groups(captions, owner, len(x))
+            apart = joined is None or np.bincount(joined).max() > .1*len(x) # common words would join most images
+            split = draw_split(labels, [twin] if apart else [twin, joined], seed)
+            facts["split"] = "drawn by image" if apart else "drawn, equal captions together"
         rows += _probe_rows(own, labels, np.asarray(split).astype(str), seed)
     return dict(facts=facts, rows=[dict(zip(("group", "measure", "value", "reference", "note"), r)) for r in rows])
 
