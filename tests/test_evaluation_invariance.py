@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.evaluation.invariance import firing, invariance_score, target_invariance
+from brace_nb.evaluation.invariance import TRAJECTORIES, firing, invariance_score, target_invariance, trajectory
 
 
 def slow_firing(values, rate):
@@ -150,3 +150,15 @@ R = np.random.default_rng(0).standard_normal((6, 2, 4))
     (lambda: invariance_score(np.full((2, 2, 2), "a"), [0, 1]), "must be numbers"), (lambda: firing(R[:, 0], 1.), "rate must"), (lambda: invariance_score(np.ones((6, 2, 4)), [0, 1]*3, ks=[1]), "4 never fire")])
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message): call()
+
+
+def test_trajectories_start_with_the_picture_and_move_it():
+    rgba = np.zeros((2, 8, 8, 4), np.uint8); rgba[0, 3:5, 3:5] = (200, 30, 10, 255)
+    for name, views in TRAJECTORIES.items():
+        v = trajectory(rgba, name)
+        assert v.shape == (2, len(views), 8, 8, 3) and v.dtype == np.uint8 and (v[1] == 255).all()
+        assert np.abs(v[0, 0].astype(int) - np.where(rgba[0, ..., 3:] > 0, rgba[0, ..., :3], 255)).max() <= 1
+        assert all((v[0, i] != v[0, 0]).any() for i in range(1, len(views)))
+    right = trajectory(rgba, "translation")[0, 1]
+    assert (255 - right[..., 1].astype(float)).sum(0) @ np.arange(8) > (255 - trajectory(rgba, "translation")[0, 0, ..., 1].astype(float)).sum(0) @ np.arange(8)
+    with pytest.raises(ValueError, match="unknown trajectory"): trajectory(rgba, "mirror")

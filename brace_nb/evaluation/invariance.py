@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['firing', 'target_invariance', 'invariance_score']
+__all__ = ['TRAJECTORIES', 'firing', 'target_invariance', 'invariance_score', 'trajectory']
 
 # %% ../../nbs/evaluation/04_invariance.ipynb #54c3a6ed
 def _views(h, items):
@@ -137,3 +137,23 @@ def invariance_score(
     _, _, alive = _signed(_local(response, number, classes), realised, realised)
     alive = alive[alive > 0]
     return out | dict(rate=float(rate), realised=(float(alive.min()), float(alive.mean()), float(alive.max())), dead=dead, classes=classes, items=len(count), views=int(count.sum()))
+
+# %% ../../nbs/evaluation/04_invariance.ipynb #4791cfcf
+TRAJECTORIES = {  # name -> views as (angle in degrees, magnification, shift right, shift down in sides)
+    "translation": ((0, 1, 0, 0), (0, 1, .12, 0), (0, 1, -.12, 0), (0, 1, 0, .12), (0, 1, 0, -.12)),
+    "scale": ((0, 1, 0, 0), (0, .7, 0, 0), (0, .85, 0, 0), (0, 1.15, 0, 0), (0, 1.3, 0, 0)),
+    "rotation": ((0, 1, 0, 0), (-30, 1, 0, 0), (-15, 1, 0, 0), (15, 1, 0, 0), (30, 1, 0, 0))}
+
+def trajectory(
+    rgba,      # pictures, uint8 RGBA, shape (N, S, S, 4), numpy or torch
+    name:str,  # a key of TRAJECTORIES
+)->np.ndarray: # uint8 RGB, shape (N, views, S, S, 3)
+    "All views of each picture under one transformation."
+    import torch
+    from brace_nb.foundations.data import place
+    if name not in TRAJECTORIES: raise ValueError(f"unknown trajectory {name!r}; known: {list(TRAJECTORIES)}.")
+    n, views = len(rgba), []
+    for angle, scale, right, down in TRAJECTORIES[name]:
+        x = place(rgba, torch.full((n,), float(angle)), torch.full((n,), float(scale)), torch.tensor([[right, down]]).expand(n, 2), torch.ones(n, 3))
+        views.append((x*255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
+    return np.stack(views, 1)
