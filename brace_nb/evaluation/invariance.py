@@ -154,6 +154,6 @@ def trajectory(
     if name not in TRAJECTORIES: raise ValueError(f"unknown trajectory {name!r}; known: {list(TRAJECTORIES)}.")
     n, views = len(rgba), []
     for angle, scale, right, down in TRAJECTORIES[name]:
-        x = place(rgba, torch.full((n,), float(angle)), torch.full((n,), float(scale)), torch.tensor([[right, down]]).expand(n, 2), torch.ones(n, 3))
+        x = place(rgba, torch.full((n,), float(angle)), torch.full((n,), float(scale)), torch.tensor([[float(right), float(down)]]).expand(n, 2), torch.ones(n, 3))
         views.append((x*255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy())
     return np.stack(views, 1)
