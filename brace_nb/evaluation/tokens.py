@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 # %% auto #0
 __all__ = ['STABILITY', 'BRIDGES', 'token_distances', 'near_and_far', 'thesis_sigma', 'instability', 'jaccard_stability',
-           'nogueira_stability', 'token_scores', 'spearman_interval', 'as_linear', 'one_hot', 'gumbel_noise',
-           'straight_through', 'eot_by_id', 'eot_by_largest_id', 'eot_by_similarity', 'take', 'eot_gumbel',
-           'encode_inputs', 'bridge_memory', 'prequential_losses']
+           'nogueira_stability', 'token_scores', 'spearman_interval', 'train_bags', 'as_linear', 'one_hot',
+           'gumbel_noise', 'straight_through', 'eot_by_id', 'eot_by_largest_id', 'eot_by_similarity', 'take',
+           'eot_gumbel', 'encode_inputs', 'bridge_memory', 'prequential_losses']
 
 # %% ../../nbs/evaluation/05_tokens.ipynb #63d97a53
 def token_distances(
@@ -127,6 +127,39 @@ def spearman_interval(
     pick = np.random.default_rng(seed).integers(0, len(x), (resamples, len(x)))
     low, high = np.quantile(rho(x[pick], y[pick]), [(1 - level)/2, (1 + level)/2])
     return float(rho(x, y)), float(low), float(high)
+
+# %% ../../nbs/evaluation/05_tokens.ipynb #e3b0b6b8
+def train_bags(
+    images:Tensor,             # frozen picture embeddings, shape (N, D)
+    bags:list,                 # token ids of the texts, one (N, L) a language, 0 pads; row i belongs to picture i
+    vocabulary:int,            # V
+    train,                     # rows to learn from
+    val,                       # rows for the validation loss
+    steps:int=150, batch_size:int=128,
+    learning_rate:float=.01, scale:float=20., weight_decay:float=.01,
+    seed:int=0,                # of weights and batches
+)->dict:                       # tokens (V, D) of the first language, texts (N, D) of it, images (N, D), val_loss, loss (steps,)
+    "Mean-of-token text encoders and a linear map of frozen pictures, trained with the pairwise CLIP loss."
+    from brace_nb.foundations.contrastive import pairwise_clip_loss
+    if len(lengths := {len(images), *(len(b) for b in bags)}) > 1: raise ValueError(f"pictures and texts must have the same number of rows; got {sorted(lengths)}.")
+    if not bags or any(int(b.max()) >= vocabulary or (b > 0).sum(1).min() == 0 for b in bags): raise ValueError(f"every text needs at least one token from 1 to {vocabulary - 1}.")
+    dim, rng = images.shape[1], np.random.default_rng([seed, len(bags)])
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        tables = [torch.nn.EmbeddingBag(vocabulary, dim, mode="mean", padding_idx=0) for _ in bags]
+        head = torch.nn.Linear(dim, dim, bias=False)
+    for table in tables: torch.nn.init.normal_(table.weight, std=.02, generator=torch.Generator().manual_seed(seed))
+    parameters = [p for m in (*tables, head) for p in m.parameters()]
+    optimizer, losses, x = torch.optim.AdamW(parameters, learning_rate, weight_decay=weight_decay, fused=True), [], F.normalize(images.float(), dim=-1)
+    def views(rows): return torch.stack([F.normalize(v, dim=-1) for v in (head(x[rows]), *(t(b[rows]) for t, b in zip(tables, bags)))])
+    train, val = torch.as_tensor(np.asarray(train)), torch.as_tensor(np.asarray(val))
+    for _ in range(steps):
+        loss = pairwise_clip_loss(views(train[torch.from_numpy(rng.permutation(len(train))[:batch_size])]), scale)
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        losses.append(float(loss.detach()))
+    with torch.no_grad():
+        everything = views(torch.arange(len(x)))
+        return dict(tokens=tables[0].weight.numpy().copy(), images=everything[0].numpy(), texts=everything[1].numpy(), val_loss=float(pairwise_clip_loss(everything[:, val], scale)), loss=np.array(losses))
 
 # %% ../../nbs/evaluation/05_tokens.ipynb #da0d9c0b
 def as_linear(
