@@ -28,6 +28,8 @@ def test_validation_by_loops():
         clean, noisy = model(torch.arange(6), noise=0.), model(torch.arange(6).repeat(2))
     right = [max(range(6), key=lambda c: torch.cosine_similarity(noisy[a, i], clean[b, c], dim=0).item()) == i % 6 for a in range(3) for b in range(3) if a != b for i in range(12)]
     assert found["accuracy"] == pytest.approx(sum(right)/len(right))
+    either = [max(range(6), key=lambda c: abs(torch.cosine_similarity(noisy[a, i], clean[b, c], dim=0).item())) == i % 6 for a in range(3) for b in range(3) if a != b for i in range(12)]
+    assert found["either_sign"] == pytest.approx(sum(either)/len(either))
     unit = noisy/noisy.norm(dim=-1, keepdim=True)
     assert found["positive"] == pytest.approx(unit.mean(0).norm(dim=-1).mean().item(), rel=1e-5)
     orders = [torch.randperm(12, generator=model.generator) for _ in range(3)]

@@ -46,16 +46,17 @@ def validate(
     model:Views,            # What to test
     measure:str="pairwise", # Scores the tuples
     repeats:int=8,          # Noisy views of every item
-)->dict:                    # accuracy in [0, 1]; positive and negative mean scores
+)->dict:                    # accuracy and either_sign in [0, 1]; positive and negative mean scores
     "Classify embedding plus noise, and compare the scores of matching and of random tuples (thesis, section 5.6.2)."
     n, items = model.n, torch.arange(len(model.table)).repeat(repeats)
     clean = F.normalize(model(items[:len(model.table)], noise=0.), dim=-1)
     noisy = model(items)
-    found = torch.einsum("abf,cif->acbi", F.normalize(noisy, dim=-1), clean).argmax(-1) == items
+    cosines, apart = torch.einsum("abf,cif->acbi", F.normalize(noisy, dim=-1), clean), ~torch.eye(n, dtype=torch.bool)
     others = torch.stack([torch.randperm(len(items), generator=model.generator) for _ in range(n)])
     mixed = (items[others] != items[others[:1]]).any(0)
     tuples = [x[order[mixed]] for x, order in zip(noisy, others)]
-    return dict(accuracy=found[~torch.eye(n, dtype=torch.bool)].float().mean().item(),
+    share = lambda c: (c.argmax(-1) == items)[apart].float().mean().item()
+    return dict(accuracy=share(cosines), either_sign=share(cosines.abs()),
                 positive=score(list(noisy), measure).mean().item(), negative=score(tuples, measure).mean().item())
 
 # %% ../../nbs/ndim/03_poc.ipynb #3c53cde6
