@@ -319,6 +319,8 @@ def test_representations():
     assert torch.equal(got["flatten"], h.flatten(1)) and torch.allclose(got["mean"], h.mean(1)) and torch.equal(got["cls"], h[:, 0])
     assert torch.equal(got["eot"], h[torch.arange(12), at]) and torch.allclose(got["valid"], torch.stack([v[:k+1].mean(0) for v, k in zip(h, at)]))
     last = layer_features(net, ids, "mix", lambda out, batch: out[:, -1], head=lambda out: 2*out)["mix"]
+    through = layer_features(net, ids, ["embed", "mix"], "eot", head=net.mix)      # a head made of hooked modules
+    assert torch.allclose(through["embed"], got["eot"], atol=1e-6) and list(through) == ["embed", "mix"]
     assert torch.equal(last, 2*h[:, -1]) and torch.equal(end_positions((None, ids)), at)
     picture = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())
     x = noise(5, 3, 8, 8, dtype=torch.float32)

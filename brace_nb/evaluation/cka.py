@@ -484,15 +484,18 @@ def layer_features(
 )->dict:                      # name -> float tensor (N, d), in the order of first use
     "What chosen modules return for all samples, a matrix each."
     if not callable(representation) and representation not in REPRESENTATIONS: raise ValueError(f"unknown representation {representation!r}; known: {', '.join(REPRESENTATIONS)}, or a function (output, batch) -> (B, d).")
-    modules, parts, skipped = _chosen(model, layers), {}, {}
+    modules, parts, skipped, state = _chosen(model, layers), {}, {}, {"busy": False}
     batches = [batches] if isinstance(batches, Tensor) else batches
     def take(name, value):
+        if state["busy"]: return                                  # a head may call modules of the model itself
         calls[name] = calls.get(name, 0) + 1
         if calls[name] > 1: name = f"{name}#{calls[name]}"
         if (h := _output(value)) is None or h.ndim < 2 or len(h) != size: skipped[name] = "no tensor" if h is None else f"shape {tuple(h.shape)} for {size} samples"; return
+        state["busy"] = True
         h = head(h) if head else h
         if callable(representation): h = representation(h, batch)
         elif h.ndim > 2 or representation == "flatten": h = REPRESENTATIONS[representation][2](h, positions(batch).to(h.device) if REPRESENTATIONS[representation][1] else None)
+        state["busy"] = False
         if h.ndim != 2 or len(h) != size: raise ValueError(f"representation must give (B, d); {name} gives {tuple(h.shape)} for {size} samples.")
         parts.setdefault(name, []).append(h.detach().float() if h.dtype in _HALF else h.detach().clone())
     with _hooked(model, modules, take), torch.no_grad():
