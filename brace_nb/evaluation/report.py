@@ -58,7 +58,7 @@ def _pair_keys(path, keys):
     try: read_embeddings(path)
     except ValueError as error:
         if "pass key=" not in str(error): raise
-        raise ValueError(f"{path} holds several matrices; name the images and, after it, the texts with `--keys`. ({str(error).split('; ')[0]})") from None
+        raise ValueError(f"{path} holds several matrices, {str(error).split('one of ')[-1].rstrip('.')}; name the images and, after it, the texts with `--keys`.") from None
     return (None,)
 
 def _owners(owner, captions, images):
