@@ -541,6 +541,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                 'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims._plain': ( 'companion/claims.html#_plain',
                                                                                  'brace_nb/companion/claims.py'),
+                                           'brace_nb.companion.claims._read_claims': ( 'companion/claims.html#_read_claims',
+                                                                                       'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims.counts': ( 'companion/claims.html#counts',
                                                                                  'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims.ledger': ( 'companion/claims.html#ledger',

@@ -5,6 +5,7 @@
 # %% ../../nbs/companion/01_claims.ipynb #a67c56ae
 from __future__ import annotations
 import difflib, json, math
+from functools import lru_cache
 from pathlib import Path
 from .figures import root, run_facts, run_folder, write_atomic
 
@@ -17,13 +18,11 @@ VERDICTS = ("reproduced", "differs", "refuted", "not run")
 FIELDS = {"seed", "where", "says", "unit", "tolerance", "why", "needs", "experiment", "on_miss", "verdict"}
 REQUIRED = {"seed", "where", "says", "needs", "experiment", "verdict"}
 
-def load_claims(
-    path:Path|str|None=None, # A yaml file; the project's own when None
-)->dict[str,dict]:           # id -> row
-    "The rows of the ledger, each checked: known fields, a known verdict, a tolerance with its reason."
+@lru_cache(maxsize=2)
+def _read_claims(path:Path, stamp:int)->dict[str,dict]:
+    "Read a version of the file once: an experiment asks for every row it records."
     import yaml
-    path = Path(path or root()/"data/claims.yaml")
-    rows = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    rows = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
     for id, row in rows.items():
         wrong = []
         if missing := REQUIRED - row.keys(): wrong.append(f"lacks {sorted(missing)}")
@@ -35,6 +34,13 @@ def load_claims(
         if row.get("experiment") is None and row.get("verdict") != "not run": wrong.append("a row that no experiment measures is `not run`")
         if wrong: raise ValueError(f"{path.name}, row {id!r}: " + "; ".join(wrong))
     return rows
+
+def load_claims(
+    path:Path|str|None=None, # A yaml file; the project's own when None
+)->dict[str,dict]:           # id -> row
+    "The rows of the ledger, each checked: known fields, a known verdict, a tolerance with its reason."
+    path = Path(path or root()/"data/claims.yaml")
+    return {id: dict(row) for id, row in _read_claims(path, path.stat().st_mtime_ns).items()}
 
 # %% ../../nbs/companion/01_claims.ipynb #d8fbc4d6
 def verdict(
