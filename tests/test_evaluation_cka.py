@@ -383,7 +383,12 @@ def test_compare_models():
     with pytest.warns(UserWarning, match="embed: constant"): dead = compare_models(a, b, ids, representation="eot", layers=["embed", "relu"])
     assert list(dead.undefined) == ["embed"] and np.isnan(dead.matrix[0]).all() and not np.isnan(dead.matrix[1:, 1:]).any()
     with pytest.raises(ValueError, match="40 and 39 rows"): compare_models(a, b, ids, ids[:39], representation="valid", layers="mix")
-    with pytest.raises(ValueError, match="1 and 2 batches"): compare_models(a, b, ids, ids.split(20), layers="mix")
+    with pytest.raises(ValueError, match="inputs of a end after 1 batches"): compare_models(a, b, ids, ids.split(20), layers="mix")
+    with pytest.raises(ValueError, match="inputs of b end after 1 batches"): compare_models(a, b, ids.split(20), ids[:20], layers="mix", minibatch=True)
+    lazy = compare_models(a, b, iter(ids.split(20)), minibatch=True, representation="valid", layers="mix")  # one batch at a time
+    assert np.array_equal(lazy.matrix, small.matrix)
+    with pytest.raises(ValueError, match="none was called"): compare_models(a, b, [])
+    with pytest.raises(ValueError, match="no batch came"): compare_models(a, b, [], minibatch=True)
     with pytest.raises(ValueError, match="closed-form"): compare_models(a, b, ids, unbiased=False, layers="mix").z
 
 

@@ -8,6 +8,7 @@ import math, warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -543,12 +544,16 @@ def compare_models(
     a_options, b_options = options | (options_a or {}), options | (options_b or {})
     alone = b is a and batches_b is None and a_options == b_options
     def both(x, y): return (u := layer_features(a, x, **a_options)), u if alone else layer_features(b, y, **b_options)
-    listed = lambda inputs: [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    inputs = listed(batches)
-    inputs_b = inputs if batches_b is None else listed(batches_b)
-    if len(inputs) != len(inputs_b): raise ValueError(f"both models need the same samples in the same batches; {len(inputs)} and {len(inputs_b)} batches came.")
-    total = MinibatchCKA(unbiased)
-    for x, y in ([([i], [j]) for i, j in zip(inputs, inputs_b)] if minibatch else [(inputs, inputs_b)]): total.update(*both(x, y))
+    batches, batches_b = ([v] if isinstance(v, Tensor) else v for v in (batches, batches_b))
+    if not minibatch: batches, batches_b = list(batches), batches_b if batches_b is None else list(batches_b)
+    total, missing = MinibatchCKA(unbiased), object()
+    pairs = ((x, x) for x in batches) if batches_b is None else zip_longest(batches, batches_b, fillvalue=missing)
+    def checked():
+        for i, (x, y) in enumerate(pairs):
+            if x is missing or y is missing: raise ValueError(f"both models need the same samples in the same batches; the inputs of {'a' if x is missing else 'b'} end after {i} batches.")
+            yield x, y
+    steps = (([x], [y]) for x, y in checked()) if minibatch else [tuple(zip(*checked())) or ((), ())]
+    for x, y in steps: total.update(*both(x, y))
     matrix = total.compute()
     return Comparison(matrix.cpu().double().numpy(), *map(list, total.names), total.rows, total.rows//total.batches, total.undefined, unbiased)
 
