@@ -51,8 +51,15 @@ def test_save_figure_refuses_what_the_house_does_not_print(tmp_path, monkeypatch
     assert {p.name for p in (tmp_path / "figures/a").glob("*.csv")} == {"b.one.csv", "b.two.csv"}
 
 
+DRAWN_TOGETHER = {
+    "codes": "float binary ternary sign top-k rotation itq random image text hamming cosine", "solvers": "exact greedy_delta greedy_best argbest recursive_top2 recursive_extend gumbel sinkhorn network scipy lapx",
+    "formats": "fp32 fp16 bf16 e4m3 e5m2", "losses": "pairs axis slice sigmoid", "forms": "direct gram streaming einsum", "objectives": "clip siglip barlow pcl"}
+
+
 def test_methods_have_styles_of_their_own():
-    assert len(set(METHODS.values())) == len(METHODS)
+    groups = [names.split() for names in DRAWN_TOGETHER.values()]
+    assert sorted(sum(groups, [])) == sorted(METHODS)
+    assert all(len({METHODS[m] for m in names}) == len(names) for names in groups)
     assert all(method_style(m)["color"] in PALETTE.values() for m in METHODS)
     assert to_csv(pd.DataFrame(dict(x=[1 / 3]), index=pd.Index(["a"], name="key"))) == "key,x\na,0.333333333\n"
 
