@@ -123,3 +123,9 @@ def test_counts_say_as_much_as_matrices(shape):
         by_counts, by_matrices = count_scores((y & t).sum((-2, -1)), y.sum((-2, -1)), shape), scores(y, t)
         for a, b in zip(by_counts, by_matrices): np.testing.assert_allclose(a, b, atol=1e-12)
     with pytest.raises(ValueError, match="Swap"): count_scores(3, 2, shape)
+
+
+def test_reversed_views_are_read():
+    "A row read backwards has a negative stride, which torch refuses."
+    x = np.arange(6.0).reshape(1, 6)
+    assert np.array_equal(check_cost(x[:, ::-1]).numpy(), x[:, ::-1]) and check_cost(x[::-1]).shape == (1, 6)

@@ -22,6 +22,7 @@ def _tensor(x):
     x = np.asarray(x)
     if x.dtype.kind not in "biufc": raise ValueError(f"a matrix holds real numbers; got dtype {x.dtype}. Convert it first.")
     if x.dtype.kind == "u" and x.itemsize > 1: x = x.astype(np.float64)
+    if min(x.strides, default=0) < 0: x = x.copy()                   # torch refuses them, also where they do not matter
     return torch.from_numpy(np.require(x, np.float64 if x.dtype.kind == "f" and x.itemsize > 8 else x.dtype.newbyteorder("="), "CW"))
 
 def _like(x, model):
