@@ -6,10 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.assignment.cycles import cycle_lengths
 from brace_nb.assignment.losses import (LOSSES, NETWORKS, SOLVERS, Stack, assignment_loss, attribution, complete, descent, lr_factor, on_diagonal,
                                         permutation, train_six_layers)
-from brace_nb.assignment.problem import to_matrix
 from brace_nb.assignment.solvers import assign
 
 quick = settings(max_examples=60, deadline=None)
