@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from brace_nb.evaluation.translation import WHOLE_BRIDGES, WholeModel, train_whole, trim
+from brace_nb.evaluation.tokens import BRIDGES
+from brace_nb.evaluation.translation import WholeModel, train_whole, trim
 from brace_nb.foundations.contrastive import clip_loss
 from brace_nb.foundations.encoders import ByteBPE, EncoderConfig, build_encoder, train_bpe
 
@@ -19,7 +20,7 @@ def world():
     return tower, tokenizer, tokenizer(WORDS)
 
 
-@pytest.mark.parametrize("bridge", WHOLE_BRIDGES)
+@pytest.mark.parametrize("bridge", BRIDGES)
 def test_gradient_reaches_the_source_and_never_the_tower(world, bridge):
     tower, tokenizer, ids = world
     tower.requires_grad_(False)
@@ -34,7 +35,7 @@ def test_gradient_reaches_the_source_and_never_the_tower(world, bridge):
 def test_chosen_tokens_are_read_as_the_tower_reads_them(world):
     "Without noise the Gumbel bridge is the tower's own reading of the chosen tokens, up to the end token's place."
     tower, tokenizer, ids = world
-    model = WholeModel(tower, 300, tokenizer.end, "gumbel", layers=1, heads=2).eval()
+    model = WholeModel(tower, 300, tokenizer.end, "gumbel one-hot", layers=1, heads=2).eval()
     with torch.no_grad():
         states = model.states(ids)
         chosen = model.to_inputs(states).argmax(-1)
@@ -68,6 +69,6 @@ def test_training_repeats_lowers_the_loss_and_counts_cosines(world):
 def test_bad_input_is_refused(world):
     tower, tokenizer, ids = world
     model = WholeModel(tower, 300, tokenizer.end, layers=1, heads=2)
-    with pytest.raises(ValueError, match="identity, linear, soft tokens, gumbel"): WholeModel(tower, 300, tokenizer.end, "beam")
+    with pytest.raises(ValueError, match="identity, linear, soft tokens, gumbel one-hot"): WholeModel(tower, 300, tokenizer.end, "beam")
     for frozen, size, message in (([], 2, "one modality"), ([torch.zeros(2, 16)], 2, "features of the 6 items"), ([torch.zeros(6, 16)], 7, "from 2 to the number of items"), ([torch.zeros(6, 16)], 1, "from 2")):
         with pytest.raises(ValueError, match=message): train_whole(model, ids, frozen, lambda f: f[0].sum(), 1, size)

@@ -7,27 +7,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from .tokens import encode_inputs, eot_by_id, gumbel_noise, straight_through
+from .tokens import BRIDGES, encode_inputs, eot_by_id, gumbel_noise, straight_through
 
 # %% auto #0
-__all__ = ['WHOLE_BRIDGES', 'WholeModel', 'trim', 'train_whole']
+__all__ = ['WholeModel', 'trim', 'train_whole']
 
-# %% ../../nbs/evaluation/08_translation.ipynb #fce58bcb
-WHOLE_BRIDGES = ("identity", "linear", "soft tokens", "gumbel")
-
+# %% ../../nbs/evaluation/08_translation.ipynb #03e05e10
 class WholeModel(nn.Module):
     "Source tokens -> transformer -> bridge -> frozen text tower -> feature (thesis Figure 3.14)."
     def __init__(self,
         tower,               # open_clip model whose text side reads the output; it is frozen, not stored as a part
         vocabulary:int,      # source tokens
         end:int,             # id of the source's end token: its position is where the tower is read
-        bridge:str="linear", # one of WHOLE_BRIDGES
+        bridge:str="linear", # a key of BRIDGES
         layers:int=2,
         heads:int=4,
         temperature:float=1.,# of the choice of tokens
         seed:int=0,          # weights, and the Gumbel noise
     ):
-        if bridge not in WHOLE_BRIDGES: raise ValueError(f"unknown bridge {bridge!r}; known: {', '.join(WHOLE_BRIDGES)}.")
+        if bridge not in BRIDGES: raise ValueError(f"unknown bridge {bridge!r}; known: {', '.join(BRIDGES)}.")
         super().__init__()
         self.tower, self.bridge, self.end, self.temperature = [tower], bridge, end, temperature
         table = tower.token_embedding.weight.detach()
@@ -37,7 +35,7 @@ class WholeModel(nn.Module):
             self.embedding, self.position = nn.Embedding(vocabulary, width), nn.Parameter(torch.randn(length, width)*.02)
             layer = nn.TransformerEncoderLayer(width, heads, 4*width, dropout=0., batch_first=True, norm_first=True)
             self.translator = nn.TransformerEncoder(layer, layers, nn.LayerNorm(width), enable_nested_tensor=False)
-            self.to_inputs = nn.Linear(width, width) if bridge == "linear" else nn.Linear(width, len(table)) if bridge in ("soft tokens", "gumbel") else nn.Identity()
+            self.to_inputs = nn.Linear(width, width) if bridge == "linear" else nn.Linear(width, len(table)) if bridge in ("soft tokens", "gumbel one-hot") else nn.Identity()
             nn.init.normal_(self.embedding.weight, std=.02)
         self.scale = float(table.std())
         self.noise = torch.Generator().manual_seed(seed)
@@ -53,8 +51,8 @@ class WholeModel(nn.Module):
         "What the tower reads in place of its token embeddings."
         y = self.to_inputs(states)
         if self.bridge in ("identity", "linear"): return y*self.scale
-        noise = gumbel_noise(y.shape, self.noise, y.dtype) if self.bridge == "gumbel" and self.training else None
-        return straight_through(y, self.temperature, noise, hard=self.bridge == "gumbel") @ self.tower[0].token_embedding.weight.detach()
+        noise = gumbel_noise(y.shape, self.noise, y.dtype) if self.bridge == "gumbel one-hot" and self.training else None
+        return straight_through(y, self.temperature, noise, hard=self.bridge == "gumbel one-hot") @ self.tower[0].token_embedding.weight.detach()
     def forward(self,
         ids:Tensor, # source tokens, int64, shape (B, S); each row holds the end token
     )->Tensor:      # unit features, shape (B, D)
