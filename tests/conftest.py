@@ -11,4 +11,5 @@ def pytest_collection_modifyitems(items):
 
     if not torch.cuda.is_available():
         for item in items:
-            if "gpu" in item.keywords: item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

@@ -1,26 +1,46 @@
 "Assignment losses against plain loops, gradients, completion, attribution, and the stacked networks against one network."
-import itertools, math
+
+import itertools
+import math
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.assignment.losses import (LOSSES, NETWORKS, SOLVERS, Stack, assignment_loss, attribution, complete, descent, lr_factor, on_diagonal,
-                                        permutation, train_six_layers)
+from brace_nb.assignment.losses import (
+    LOSSES,
+    NETWORKS,
+    SOLVERS,
+    Stack,
+    assignment_loss,
+    attribution,
+    complete,
+    descent,
+    lr_factor,
+    on_diagonal,
+    permutation,
+    train_six_layers,
+)
 from brace_nb.assignment.solvers import assign
 
 quick = settings(max_examples=60, deadline=None)
 
-def random(*shape, seed=0): return np.random.default_rng(seed).normal(size=shape)
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
 
 def loops(p):
     out = []
     for i in range(len(p)):
         j, n = p[i], 1
-        while j != i: j = p[j]; n += 1
+        while j != i:
+            j = p[j]
+            n += 1
         out.append(n)
     return out
+
 
 def oracle(x, p, kind, size):
     "Every loss as its formula says, in plain loops; x is square (padded), size the real shape."
@@ -32,25 +52,39 @@ def oracle(x, p, kind, size):
         ce += math.log(sum(math.exp(x[i][j]) for j in range(w))) - x[i][i]
         ce += math.log(sum(math.exp(x[j][i]) for j in range(h))) - x[i][i]
     ce /= min(h, w)
-    v = {"base": sum(L[i] * x[i][p[i]] for i in range(n)), "v1": U - A, "v1_ratio": U / A, "v2": sum((L[i] - 1) * abs(x[i][p[i]]) for i in range(n)),
-         "v2_literal": sum(L[i] * abs(x[i][p[i]]) for i in range(n)), "v3": sum(L[i] * abs(x[i][p[i]]) for i in range(n)) + U}
+    v = {
+        "base": sum(L[i] * x[i][p[i]] for i in range(n)),
+        "v1": U - A,
+        "v1_ratio": U / A,
+        "v2": sum((L[i] - 1) * abs(x[i][p[i]]) for i in range(n)),
+        "v2_literal": sum(L[i] * abs(x[i][p[i]]) for i in range(n)),
+        "v3": sum(L[i] * abs(x[i][p[i]]) for i in range(n)) + U,
+    }
     return ce if kind == "ce" else v[kind] if kind in v else v[kind.removeprefix("combined_")] + ce
+
 
 def best(x):
     "The permutation of largest total, by trying all."
     return max(itertools.permutations(range(len(x))), key=lambda p: sum(x[i, p[i]] for i in range(len(x))))
+
 
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("size", [(1, 1), (2, 2), (5, 5), (3, 5), (5, 2)])
 def test_losses_equal_plain_loops(kind, size):
     for seed in range(4):
         x = random(*size, seed=seed)
-        if kind == "v1_ratio": x = abs(x)
+        if kind == "v1_ratio":
+            x = abs(x)
         n = max(size)
-        square = np.zeros((n, n)); square[:size[0], :size[1]] = x
+        square = np.zeros((n, n))
+        square[: size[0], : size[1]] = x
         p = permutation(x)
-        if size[0] == size[1]: assert tuple(p) == best(x)
-        assert assignment_loss(x, kind) == pytest.approx(oracle(square, list(p), kind, size), rel=1e-12, abs=1e-12)
+        if size[0] == size[1]:
+            assert tuple(p) == best(x)
+        assert assignment_loss(x, kind) == pytest.approx(
+            oracle(square, list(p), kind, size), rel=1e-12, abs=1e-12
+        )
+
 
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("method", [*SOLVERS, "greedy_best", "argbest", "gumbel", "sinkhorn"])
@@ -58,52 +92,71 @@ def test_batches_kinds_and_types(kind, method):
     x = abs(random(2, 3, 6, 6, seed=1))
     found = assignment_loss(x, kind, method)
     assert found.shape == (2, 3) and found.dtype == np.float64
-    if method != "gumbel":                                              # its noise depends on the place in the batch
-        for at in np.ndindex(2, 3): assert found[at] == pytest.approx(assignment_loss(x[at], kind, method), rel=1e-12)
+    if method != "gumbel":  # its noise depends on the place in the batch
+        for at in np.ndindex(2, 3):
+            assert found[at] == pytest.approx(assignment_loss(x[at], kind, method), rel=1e-12)
     t = assignment_loss(torch.from_numpy(x), kind, method)
     assert isinstance(t, torch.Tensor) and np.array_equal(t.numpy(), found)
-    f = assignment_loss(torch.from_numpy(x).float(), kind, method, perm=permutation(torch.from_numpy(x), method))
+    f = assignment_loss(
+        torch.from_numpy(x).float(), kind, method, perm=permutation(torch.from_numpy(x), method)
+    )
     assert f.dtype == torch.float32 and np.allclose(f.numpy(), found, rtol=1e-4)
-    assert np.allclose(assignment_loss(x, kind, method, factor=True), found * lr_factor(permutation(x, method)))
+    assert np.allclose(
+        assignment_loss(x, kind, method, factor=True), found * lr_factor(permutation(x, method))
+    )
+
 
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("factor", [False, True])
 def test_gradients(kind, factor):
-    x = torch.from_numpy(abs(random(2, 5, 5, seed=3)) + .1).requires_grad_()
+    x = torch.from_numpy(abs(random(2, 5, 5, seed=3)) + 0.1).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: assignment_loss(x, kind, factor=factor), x, eps=1e-7)
     assert torch.equal(descent(x, kind), -torch.autograd.grad(assignment_loss(x, kind).sum(), x)[0])
-    rectangle = torch.from_numpy(abs(random(3, 5, seed=4)) + .1).requires_grad_()
+    rectangle = torch.from_numpy(abs(random(3, 5, seed=4)) + 0.1).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: assignment_loss(x, kind), rectangle, eps=1e-7)
+
 
 def test_straight_through():
     x = torch.from_numpy(random(4, 6, 6, seed=5)).requires_grad_()
-    for method, o in (("gumbel", dict(temperature=.5)), ("sinkhorn", dict(temperature=.1))):
+    for method, o in (("gumbel", dict(temperature=0.5)), ("sinkhorn", dict(temperature=0.1))):
         soft = assignment_loss(x, "v2", method, straight_through=True, **o)
-        p = permutation(x, method, **({"coldest": .1} if method == "sinkhorn" else o))
+        p = permutation(x, method, **({"coldest": 0.1} if method == "sinkhorn" else o))
         hard = assignment_loss(x, "v2", perm=p)
         assert torch.allclose(soft, hard)
         g, h = (torch.autograd.grad(l.sum(), x)[0] for l in (soft, hard))
         assert g.isfinite().all() and not torch.allclose(g, h)
     wide = torch.from_numpy(random(3, 5, seed=6)).requires_grad_()
     soft = assignment_loss(wide, "v3", "sinkhorn", straight_through=True)
-    assert torch.isclose(soft, assignment_loss(wide, "v3", "sinkhorn")) and torch.autograd.grad(soft, wide)[0].isfinite().all()
+    assert (
+        torch.isclose(soft, assignment_loss(wide, "v3", "sinkhorn"))
+        and torch.autograd.grad(soft, wide)[0].isfinite().all()
+    )
     for method in (m for m in ("exact", "greedy_delta", "greedy_best", "argbest", "recursive_top2")):
-        with pytest.raises(ValueError, match="has no straight-through gradient"): assignment_loss(x, "v2", method, straight_through=True)
+        with pytest.raises(ValueError, match="has no straight-through gradient"):
+            assignment_loss(x, "v2", method, straight_through=True)
+
 
 @quick
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 10**6))
 def test_completion(h, w, seed):
     r = np.random.default_rng(seed)
-    x, y, n = np.round(r.normal(size=(h, w)), 1), r.random((h, w)) < .4, max(h, w)
+    x, y, n = np.round(r.normal(size=(h, w)), 1), r.random((h, w)) < 0.4, max(h, w)
     p = complete(x, y)
     assert sorted(p) == list(range(n))
     s, m, free, cols = np.zeros((n, n)), np.zeros((n, n), bool), set(range(n)), set(range(n))
     s[:h, :w], m[:h, :w] = x, y
     want = {}
-    for chosen in (True, False):                                        # chosen cells first, then the rest; largest first, lowest row and column at ties
+    for chosen in (
+        True,
+        False,
+    ):  # chosen cells first, then the rest; largest first, lowest row and column at ties
         for value, i, j in sorted((-s[i, j], i, j) for i in range(n) for j in range(n) if m[i, j] == chosen):
-            if i in free and j in cols: want[i] = j; free.remove(i); cols.remove(j)
+            if i in free and j in cols:
+                want[i] = j
+                free.remove(i)
+                cols.remove(j)
     assert p.tolist() == [want[i] for i in range(n)]
+
 
 @pytest.mark.parametrize("shape", [(4, 9, 9), (4, 5, 8), (4, 8, 5)])
 @pytest.mark.parametrize("method", ["exact", "greedy_delta", "greedy_best", "sinkhorn", *SOLVERS])
@@ -111,36 +164,55 @@ def test_permutation_keeps_valid_answers(method, shape):
     x = random(*shape, seed=7)
     p = permutation(x, method)
     assert (np.sort(p) == np.arange(max(shape[-2:]))).all()
-    if method in ("v3", "v4"): return
+    if method in ("v3", "v4"):
+        return
     a = assign(x, True, method)
     assert np.take_along_axis(p, a.rows, -1).tolist() == a.cols.tolist()
+
 
 @quick
 @given(st.integers(2, 9), st.integers(0, 10**6))
 def test_minima_and_symmetries(n, seed):
     r = np.random.default_rng(seed)
-    x, q = r.random((n, n)) + .01, r.permutation(n)
-    for kind in ("v1", "v1_ratio"): assert assignment_loss(x[:, q], kind) == pytest.approx(assignment_loss(x, kind))     # blind to which permutation
-    for kind in ("base", "v2", "v2_literal", "v3"): assert assignment_loss(x / 2, kind) <= assignment_loss(x, kind) and assignment_loss(0 * x, kind) == 0
-    d = x + n * np.eye(n)                                               # the identity is optimal
+    x, q = r.random((n, n)) + 0.01, r.permutation(n)
+    for kind in ("v1", "v1_ratio"):
+        assert assignment_loss(x[:, q], kind) == pytest.approx(
+            assignment_loss(x, kind)
+        )  # blind to which permutation
+    for kind in ("base", "v2", "v2_literal", "v3"):
+        assert assignment_loss(x / 2, kind) <= assignment_loss(x, kind) and assignment_loss(0 * x, kind) == 0
+    d = x + n * np.eye(n)  # the identity is optimal
     assert assignment_loss(d, "v2") == 0 and lr_factor(permutation(d)) == 1
-    assert assignment_loss(d, "base") == pytest.approx(np.trace(d)) and assignment_loss(d, "v3") == pytest.approx(d.sum())
-    for kind in ("base", "v1", "v2", "v3", "ce"): assert assignment_loss(x.T, kind) == pytest.approx(assignment_loss(x, kind))   # a valid permutation is symmetric
+    assert assignment_loss(d, "base") == pytest.approx(np.trace(d)) and assignment_loss(
+        d, "v3"
+    ) == pytest.approx(d.sum())
+    for kind in ("base", "v1", "v2", "v3", "ce"):
+        assert assignment_loss(x.T, kind) == pytest.approx(
+            assignment_loss(x, kind)
+        )  # a valid permutation is symmetric
     assert 1 <= lr_factor(permutation(x)) <= n and assignment_loss(x, "v1") < 2 * x.sum()
+
 
 @quick
 @given(st.integers(2, 9), st.integers(0, 10**6), st.floats(0, 5))
 def test_silence_is_the_minimum_of_v3_even_with_cross_entropy(n, seed, scale):
     x = torch.from_numpy(np.random.default_rng(seed).random((n, n)) * scale + 1e-9)
     assert descent(x, "ce").abs().max() < 2 / n and (descent(x, "combined_v3") < 0).all()
-    assert assignment_loss(x, "combined_v3") > assignment_loss(0 * x, "combined_v3") and assignment_loss(0 * x, "combined_v3") == pytest.approx(2 * math.log(n))
+    assert assignment_loss(x, "combined_v3") > assignment_loss(0 * x, "combined_v3") and assignment_loss(
+        0 * x, "combined_v3"
+    ) == pytest.approx(2 * math.log(n))
+
 
 @pytest.mark.parametrize("kind", ["base", "v1", "v1_ratio", "v2", "v2_literal", "v3"])
 def test_contributions_sum_to_the_loss(kind):
     x = abs(random(3, 4, 7, seed=8))
-    for method in ("exact", "v3"): assert np.allclose(attribution(x, kind, method).sum((-2, -1)), assignment_loss(x, kind, method))
+    for method in ("exact", "v3"):
+        assert np.allclose(attribution(x, kind, method).sum((-2, -1)), assignment_loss(x, kind, method))
     p = permutation(x)
-    assert np.array_equal(attribution(x, kind, perm=p), attribution(x, kind)) and attribution(x, kind).shape == (3, 7, 7)
+    assert np.array_equal(attribution(x, kind, perm=p), attribution(x, kind)) and attribution(
+        x, kind
+    ).shape == (3, 7, 7)
+
 
 def test_attribution_of_cross_entropy():
     x = random(4, 4, seed=9)
@@ -148,18 +220,26 @@ def test_attribution_of_cross_entropy():
     col = [math.log(sum(math.exp(v) for v in x[:, i])) - x[i, i] for i in range(4)]
     assert np.allclose(attribution(x, "ce"), np.outer(row, col))
 
+
 def test_plateau():
     for missing in range(11):
-        d = np.diag([0.] * missing + [60.] * (10 - missing))
+        d = np.diag([0.0] * missing + [60.0] * (10 - missing))
         assert assignment_loss(d, "ce") / 2 == pytest.approx(missing * math.log(10) / 10)
 
+
 def test_diagonal_hits():
-    x = np.eye(3); x[1] = [1, 1, 0]; x[2] = [2, 0, 1]
+    x = np.eye(3)
+    x[1] = [1, 1, 0]
+    x[2] = [2, 0, 1]
     assert on_diagonal(x) == pytest.approx(1 / 3) and on_diagonal(np.zeros((2, 3, 3))).tolist() == [0, 0]
+
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_stack_equals_one_network(network):
-    stack, x = Stack([3, 5, 3], n=4, network=network), torch.randn(3, 2, 16, generator=torch.Generator().manual_seed(0))
+    stack, x = (
+        Stack([3, 5, 3], n=4, network=network),
+        torch.randn(3, 2, 16, generator=torch.Generator().manual_seed(0)),
+    )
     y = stack(x)
     for i in range(3):
         z = x[i]
@@ -167,38 +247,63 @@ def test_stack_equals_one_network(network):
             z = z @ w[i] + b[i]
             z = {"relu": torch.relu, "sigmoid": torch.sigmoid, "softmax": lambda z: z.softmax(-1)}[act](z)
         assert torch.allclose(y[i], z.reshape(2, 4, 4), atol=1e-6)
-    assert torch.equal(stack.weights[0][0], stack.weights[0][2]) and not torch.equal(stack.weights[0][0], stack.weights[0][1])
+    assert torch.equal(stack.weights[0][0], stack.weights[0][2]) and not torch.equal(
+        stack.weights[0][0], stack.weights[0][1]
+    )
+
 
 def test_training_is_separate_and_repeats():
-    runs = [dict(kind="ce"), dict(kind="v2", method="greedy_delta"), dict(kind="combined_v1", method="v3", factor=True),
-            dict(kind="v2", method="sinkhorn", straight_through=True), dict(kind="v2", method="sinkhorn")]
+    runs = [
+        dict(kind="ce"),
+        dict(kind="v2", method="greedy_delta"),
+        dict(kind="combined_v1", method="v3", factor=True),
+        dict(kind="v2", method="sinkhorn", straight_through=True),
+        dict(kind="v2", method="sinkhorn"),
+    ]
     all_at_once = train_six_layers(runs, [0, 1], steps=20, lr=1e-3, n=4, every=5)
     assert all_at_once.steps.tolist() == [0, 5, 10, 15, 19] and all_at_once.loss.shape == (5, 5, 2)
     for i, run in enumerate(runs):
         alone = train_six_layers([run], [1], steps=20, lr=1e-3, n=4, every=5)
-        assert np.allclose(alone.loss[:, 0, 0], all_at_once.loss[:, i, 1], rtol=1e-4, atol=1e-5) and np.allclose(alone.scores[0, 0], all_at_once.scores[i, 1], atol=1e-4)
-    assert not np.array_equal(all_at_once.scores[3], all_at_once.scores[4])   # the straight-through gradient is another one
+        assert np.allclose(
+            alone.loss[:, 0, 0], all_at_once.loss[:, i, 1], rtol=1e-4, atol=1e-5
+        ) and np.allclose(alone.scores[0, 0], all_at_once.scores[i, 1], atol=1e-4)
+    assert not np.array_equal(
+        all_at_once.scores[3], all_at_once.scores[4]
+    )  # the straight-through gradient is another one
     again = train_six_layers(runs, [0, 1], steps=20, lr=1e-3, n=4, every=5)
     assert np.array_equal(again.loss, all_at_once.loss)
-    assert set(all_at_once.final) == {"hits", "entropy", "dead", "dead_diagonal", "varies"} and all(v.shape == (5, 2) for v in all_at_once.final.values())
+    assert set(all_at_once.final) == {"hits", "entropy", "dead", "dead_diagonal", "varies"} and all(
+        v.shape == (5, 2) for v in all_at_once.final.values()
+    )
 
-@pytest.mark.parametrize("call, message", [
-    (lambda x: assignment_loss(x, "v7"), "unknown loss 'v7'"),
-    (lambda x: attribution(x, "v7"), "unknown loss"),
-    (lambda x: assignment_loss(x, "v2", "hungarian"), "unknown method"),
-    (lambda x: assignment_loss(x[0], "v2"), "shape"),
-    (lambda x: assignment_loss(x * np.nan, "ce"), "NaN"),
-    (lambda x: assignment_loss(x - np.inf, "v1"), "must be finite"),
-    (lambda x: assignment_loss(-abs(x), "v1_ratio"), "must be positive"),
-    (lambda x: assignment_loss(x, "v2", perm=np.arange(3)), "one column per row"),
-    (lambda x: assignment_loss(x, "v2", perm=np.zeros(4, int)), "must occur once"),
-    (lambda x: assignment_loss(torch.from_numpy(x), "v2", "gumbel", perm=torch.arange(4), straight_through=True), "has no gradient"),
-    (lambda x: assignment_loss(x, "v2", "gumbel", straight_through=True), "floating-point tensor"),
-    (lambda x: complete(x, np.eye(3)), "shape of its scores"),
-    (lambda x: Stack([0], network="deep"), "unknown network"),
-])
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda x: assignment_loss(x, "v7"), "unknown loss 'v7'"),
+        (lambda x: attribution(x, "v7"), "unknown loss"),
+        (lambda x: assignment_loss(x, "v2", "hungarian"), "unknown method"),
+        (lambda x: assignment_loss(x[0], "v2"), "shape"),
+        (lambda x: assignment_loss(x * np.nan, "ce"), "NaN"),
+        (lambda x: assignment_loss(x - np.inf, "v1"), "must be finite"),
+        (lambda x: assignment_loss(-abs(x), "v1_ratio"), "must be positive"),
+        (lambda x: assignment_loss(x, "v2", perm=np.arange(3)), "one column per row"),
+        (lambda x: assignment_loss(x, "v2", perm=np.zeros(4, int)), "must occur once"),
+        (
+            lambda x: assignment_loss(
+                torch.from_numpy(x), "v2", "gumbel", perm=torch.arange(4), straight_through=True
+            ),
+            "has no gradient",
+        ),
+        (lambda x: assignment_loss(x, "v2", "gumbel", straight_through=True), "floating-point tensor"),
+        (lambda x: complete(x, np.eye(3)), "shape of its scores"),
+        (lambda x: Stack([0], network="deep"), "unknown network"),
+    ],
+)
 def test_bad_input(call, message):
-    with pytest.raises(ValueError, match=message): call(random(4, 4))
+    with pytest.raises(ValueError, match=message):
+        call(random(4, 4))
+
 
 @pytest.mark.gpu
 def test_losses_on_cuda():
@@ -206,5 +311,7 @@ def test_losses_on_cuda():
     for kind in LOSSES:
         for method in SOLVERS:
             loss = assignment_loss(x, kind, method)
-            assert loss.device == x.device and torch.allclose(loss.cpu(), assignment_loss(x.detach().cpu(), kind, method))
+            assert loss.device == x.device and torch.allclose(
+                loss.cpu(), assignment_loss(x.detach().cpu(), kind, method)
+            )
             assert torch.autograd.grad(loss.sum(), x)[0].isfinite().all()

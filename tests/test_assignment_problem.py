@@ -1,4 +1,5 @@
 "Metrics of assignments against plain loops, their identities, and bad input."
+
 import math
 
 import numpy as np
@@ -7,30 +8,54 @@ import torch
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from brace_nb.assignment.problem import (DISTRIBUTIONS, check_cost, count_scores, is_valid, line_faults, printed_scores, quality, sample, scores,
-                                         to_matrix, total)
+from brace_nb.assignment.problem import (
+    DISTRIBUTIONS,
+    check_cost,
+    count_scores,
+    is_valid,
+    line_faults,
+    printed_scores,
+    quality,
+    sample,
+    scores,
+    to_matrix,
+    total,
+)
 
 quick = settings(max_examples=60, deadline=None)
 shapes = st.tuples(st.integers(1, 7), st.integers(1, 7), st.integers(0, 10**6))
 
-def optimum(cost): return to_matrix(*linear_sum_assignment(cost), cost.shape)
+
+def optimum(cost):
+    return to_matrix(*linear_sum_assignment(cost), cost.shape)
+
 
 def loop_scores(y, t):
     h, w = y.shape
     both = sum(float(y[i, j]) * float(t[i, j]) for i in range(h) for j in range(w))
     ours, theirs = sum(float(a) for a in y.ravel()), sum(float(a) for a in t.ravel())
-    error = sum((float(y[i, j]) - float(t[i, j]))**2 for i in range(h) for j in range(w)) / (h * w)
-    return (both / ours if ours else 0, both / theirs if theirs else 0, 2 * both / (ours + theirs) if ours + theirs else 0, error,
-            1 - ours / min(h, w), both / min(h, w), both / max(h, w), 2 * both / (h + w))
+    error = sum((float(y[i, j]) - float(t[i, j])) ** 2 for i in range(h) for j in range(w)) / (h * w)
+    return (
+        both / ours if ours else 0,
+        both / theirs if theirs else 0,
+        2 * both / (ours + theirs) if ours + theirs else 0,
+        error,
+        1 - ours / min(h, w),
+        both / min(h, w),
+        both / max(h, w),
+        2 * both / (h + w),
+    )
+
 
 @quick
 @given(shapes)
 def test_scores_equal_loops(s):
     h, w, seed = s
     r = np.random.default_rng(seed)
-    for y in (r.random((h, w)) < .4, r.random((h, w)), np.zeros((h, w)), np.ones((h, w))):
-        for t in (r.random((h, w)) < .3, optimum(r.random((h, w)))):
+    for y in (r.random((h, w)) < 0.4, r.random((h, w)), np.zeros((h, w)), np.ones((h, w))):
+        for t in (r.random((h, w)) < 0.3, optimum(r.random((h, w)))):
             np.testing.assert_allclose(scores(y, t), loop_scores(y, t), rtol=1e-12, atol=1e-12)
+
 
 @quick
 @given(shapes)
@@ -44,15 +69,17 @@ def test_identities(s):
     assert both.legacy_recall == pytest.approx(both.legacy_precision * k / max(h, w))
     same = scores(t, t)
     assert same[:5] == (1, 1, 1, 0, 0) and same.legacy_f1 == pytest.approx(2 * k / (h + w))
-    for z in (y, r.random((h, w)), r.random((h, w)) < .5):
+    for z in (y, r.random((h, w)), r.random((h, w)) < 0.5):
         alpha, sigma = printed_scores(z, t)
         assert alpha == pytest.approx(sigma) and alpha == pytest.approx(scores(z, t).recall)
 
+
 def test_stated_normalisers():
     "The exact solver against itself under the thesis's normaliser."
-    for h, w, says in ((11, 12, .957), (11, 84, .232), (66, 84, .88), (20, 20, 1)):
+    for h, w, says in ((11, 12, 0.957), (11, 84, 0.232), (66, 84, 0.88), (20, 20, 1)):
         t = optimum(np.random.default_rng(0).random((h, w)))
         assert float(scores(t, t).legacy_f1) == pytest.approx(says, abs=5e-4)
+
 
 @quick
 @given(shapes)
@@ -66,12 +93,15 @@ def test_validity_and_faults(s):
     assert line_faults(y) == (sum(short == 0), sum(rows > 1) + sum(cols > 1))
     assert is_valid(optimum(r.random((h, w))))
 
+
 def test_to_matrix():
     y = to_matrix(np.array([[0, 1], [1, -1]]), np.array([[2, 0], [1, -1]]), (2, 3))
     np.testing.assert_array_equal(y, [[[0, 0, 1], [1, 0, 0]], [[0, 0, 0], [0, 1, 0]]])
     assert isinstance(to_matrix(torch.tensor([0]), torch.tensor([0]), (1, 1)), torch.Tensor)
     for bad in ([2], [-2]):
-        with pytest.raises(ValueError, match="inside a matrix of 2 x 3"): to_matrix(bad, [0], (2, 3))
+        with pytest.raises(ValueError, match="inside a matrix of 2 x 3"):
+            to_matrix(bad, [0], (2, 3))
+
 
 def test_total_and_quality():
     r = np.random.default_rng(3)
@@ -82,47 +112,80 @@ def test_total_and_quality():
     np.testing.assert_allclose(total(cost, pred), got)
     q = quality(cost, pred, truth)
     np.testing.assert_allclose(q.error, [(g - b) / b for g, b in zip(got, best)])
-    np.testing.assert_allclose(q.skill, [(g - 4 * c.mean()) / (b - 4 * c.mean()) for g, b, c in zip(got, best, cost)])
+    np.testing.assert_allclose(
+        q.skill, [(g - 4 * c.mean()) / (b - 4 * c.mean()) for g, b, c in zip(got, best, cost)]
+    )
     assert total(np.array([[math.inf, 1]]), np.array([[0, 1]])) == 1
-    chance = np.mean([quality(c := r.random((20, 20)), np.eye(20)[r.permutation(20)], optimum(c)).skill for _ in range(300)])
-    assert abs(chance) < .02
+    chance = np.mean(
+        [
+            quality(c := r.random((20, 20)), np.eye(20)[r.permutation(20)], optimum(c)).skill
+            for _ in range(300)
+        ]
+    )
+    assert abs(chance) < 0.02
+
 
 def test_distributions():
     for kind in DISTRIBUTIONS:
         x = sample(kind, (3, 200, 200), seed=1)
-        assert x.dtype == torch.float32 and x.shape == (3, 200, 200) and torch.equal(x, sample(kind, (3, 200, 200), seed=1))
+        assert (
+            x.dtype == torch.float32
+            and x.shape == (3, 200, 200)
+            and torch.equal(x, sample(kind, (3, 200, 200), seed=1))
+        )
         assert not torch.equal(x, sample(kind, (3, 200, 200), seed=2))
     detr, half = sample("detr", (200, 1000)), sample("half_normal", (200, 1000))
-    assert abs(detr.mean() - 5.5) < .02 and abs(detr.std() - 2.5) < .02
-    assert abs(half.mean() - .2394) < .002 and abs((half > .9).double().mean() - .0027) < .0005
-    with pytest.raises(ValueError, match="uniform, normal, detr"): sample("cauchy", (2, 2))
+    assert abs(detr.mean() - 5.5) < 0.02 and abs(detr.std() - 2.5) < 0.02
+    assert abs(half.mean() - 0.2394) < 0.002 and abs((half > 0.9).double().mean() - 0.0027) < 0.0005
+    with pytest.raises(ValueError, match="uniform, normal, detr"):
+        sample("cauchy", (2, 2))
 
-@pytest.mark.parametrize("cost, says", [
-    ([[math.nan, 1]], "NaN"), ([[-math.inf, 1]], "flip `maximize`"), ([1., 2], r"\(\.\.\., rows, columns\)"), (np.zeros((3, 0, 2)), "row and a column at least"),
-    ([["a", "b"]], "real numbers"), ([[1j]], "real number"), ([[None]], "real numbers"),
-    (torch.tensor([[math.nan]]).to(torch.float8_e4m3fn), "NaN")])
+
+@pytest.mark.parametrize(
+    "cost, says",
+    [
+        ([[math.nan, 1]], "NaN"),
+        ([[-math.inf, 1]], "flip `maximize`"),
+        ([1.0, 2], r"\(\.\.\., rows, columns\)"),
+        (np.zeros((3, 0, 2)), "row and a column at least"),
+        ([["a", "b"]], "real numbers"),
+        ([[1j]], "real number"),
+        ([[None]], "real numbers"),
+        (torch.tensor([[math.nan]]).to(torch.float8_e4m3fn), "NaN"),
+    ],
+)
 def test_bad_cost(cost, says):
-    with pytest.raises(ValueError, match=says): check_cost(cost)
+    with pytest.raises(ValueError, match=says):
+        check_cost(cost)
+
 
 def test_good_costs():
-    for dtype in (np.float16, np.float32, np.float64, ">f4", np.int8, np.uint16, bool): assert check_cost(np.ones((2, 3), dtype)).shape == (2, 3)
+    for dtype in (np.float16, np.float32, np.float64, ">f4", np.int8, np.uint16, bool):
+        assert check_cost(np.ones((2, 3), dtype)).shape == (2, 3)
     check_cost([[-math.inf, 1]], maximize=True)
     check_cost(torch.ones(2, 2).to(torch.float8_e5m2))
-    with pytest.raises(ValueError, match=r"matrices \[\(0, 1\)\]"): check_cost(np.array([[[[0.]], [[math.nan]]]]))
+    with pytest.raises(ValueError, match=r"matrices \[\(0, 1\)\]"):
+        check_cost(np.array([[[[0.0]], [[math.nan]]]]))
+
 
 def test_bad_scores():
-    with pytest.raises(ValueError, match="one shape"): scores(np.ones((2, 2)), np.ones((2, 3)))
-    with pytest.raises(ValueError, match="softmax"): scores(2 * np.ones((2, 2)), np.ones((2, 2)))
+    with pytest.raises(ValueError, match="one shape"):
+        scores(np.ones((2, 2)), np.ones((2, 3)))
+    with pytest.raises(ValueError, match="softmax"):
+        scores(2 * np.ones((2, 2)), np.ones((2, 2)))
+
 
 @pytest.mark.parametrize("shape", [(5, 5), (3, 7), (7, 3)])
 def test_counts_say_as_much_as_matrices(shape):
     r = np.random.default_rng(0)
-    for density in (0, .1, .5, 1):
+    for density in (0, 0.1, 0.5, 1):
         y = r.random((20, *shape)) < density
         t = np.stack([to_matrix(*linear_sum_assignment(r.random(shape)), shape) for _ in range(20)])
         by_counts, by_matrices = count_scores((y & t).sum((-2, -1)), y.sum((-2, -1)), shape), scores(y, t)
-        for a, b in zip(by_counts, by_matrices): np.testing.assert_allclose(a, b, atol=1e-12)
-    with pytest.raises(ValueError, match="Swap"): count_scores(3, 2, shape)
+        for a, b in zip(by_counts, by_matrices):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+    with pytest.raises(ValueError, match="Swap"):
+        count_scores(3, 2, shape)
 
 
 def test_reversed_views_are_read():

@@ -1,5 +1,9 @@
 "Losses against plain float64 loops over the cube; streaming against the whole cube; gradients, counts, memory, bad input."
-import itertools, math, subprocess, sys
+
+import itertools
+import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,62 +16,115 @@ from brace_nb.ndim.losses import KINDS, cube_loss, exact_inputs, gradient_cells,
 from brace_nb.ndim.regions import partitions, region_of, region_sizes
 from brace_nb.ndim.similarity import MEASURES, cube
 
+
 def batches(n, b=3, features=6, seed=0, dtype=torch.float64):
     g = torch.Generator().manual_seed(seed)
     return [torch.randn(b, features, generator=g, dtype=dtype) for _ in range(n)]
 
+
 # ---------------------------------------------------------------- oracle: loops over the cells of a finished cube
 
-def log_sum(values): return math.log(sum(math.exp(v) for v in values)) if values else -math.inf
+
+def log_sum(values):
+    return math.log(sum(math.exp(v) for v in values)) if values else -math.inf
+
 
 def entropy(logits, target, smoothing):
     "Dicts by cell: logits of the kept cells, target probabilities."
     lse = log_sum(list(logits.values()))
-    return -sum(((1-smoothing)*target.get(c, 0) + smoothing/len(logits))*(v - lse) for c, v in logits.items())
+    return -sum(
+        ((1 - smoothing) * target.get(c, 0) + smoothing / len(logits)) * (v - lse) for c, v in logits.items()
+    )
+
 
 def softmax(logits):
     lse = log_sum(list(logits.values()))
     return {c: math.exp(v - lse) for c, v in logits.items()}
 
-def oracle(C, kind, scale, bias=0., weight=None, smoothing=0., labels=None):
+
+def oracle(C, kind, scale, bias=0.0, weight=None, smoothing=0.0, labels=None):
     n, B = C.ndim, len(C)
     cells = list(itertools.product(range(B), repeat=n))
-    w = {c: 1. if weight is None else weight.get(region_of(c), 0.) for c in cells}
+    w = {c: 1.0 if weight is None else weight.get(region_of(c), 0.0) for c in cells}
     if kind == "sigmoid":
         low, high = (labels.min().item(), labels.max().item()) if labels is not None else (0, 1)
-        total = 0.
+        total = 0.0
         for c in cells:
-            y = float(len(set(c)) == 1) if labels is None else (labels[c].item() - low)/(high - low)
-            y, v = y*(1-smoothing) + smoothing/2, scale*C[c].item() + bias
-            total -= w[c]*(y*math.log(1/(1 + math.exp(-v))) + (1-y)*math.log(1/(1 + math.exp(v))))
-        return total/B
-    logit = lambda A: {c: scale*A[c].item() + math.log(w[c]) for c in cells if w[c] > 0}
+            y = float(len(set(c)) == 1) if labels is None else (labels[c].item() - low) / (high - low)
+            y, v = y * (1 - smoothing) + smoothing / 2, scale * C[c].item() + bias
+            total -= w[c] * (y * math.log(1 / (1 + math.exp(-v))) + (1 - y) * math.log(1 / (1 + math.exp(v))))
+        return total / B
+    logit = lambda A: {c: scale * A[c].item() + math.log(w[c]) for c in cells if w[c] > 0}
     mine, theirs = logit(C), None if labels is None else logit(labels)
     groups = {}
     for t in range(n):
-        for c in mine: groups.setdefault((t, c[t] if kind == "slice" else c[:t] + c[t+1:]), []).append(c)
-    if kind == "axis" and labels is None: groups = {k: v for k, v in groups.items() if len(set(k[1])) == 1}
+        for c in mine:
+            groups.setdefault((t, c[t] if kind == "slice" else c[:t] + c[t + 1 :]), []).append(c)
+    if kind == "axis" and labels is None:
+        groups = {k: v for k, v in groups.items() if len(set(k[1])) == 1}
     per_axis = {}
     for (t, _), group in groups.items():
-        target = {c: 1. for c in group if len(set(c)) == 1} if labels is None else softmax({c: theirs[c] for c in group})
+        target = (
+            {c: 1.0 for c in group if len(set(c)) == 1}
+            if labels is None
+            else softmax({c: theirs[c] for c in group})
+        )
         per_axis.setdefault(t, []).append(entropy({c: mine[c] for c in group}, target, smoothing))
-    return sum(sum(v)/len(v) for v in per_axis.values())/n
+    return sum(sum(v) / len(v) for v in per_axis.values()) / n
 
-def density(n, B): return {p: 1/s for p, s in region_sizes(n, B).items()}
 
-OPTIONS = [{}, dict(label_smoothing=.1), dict(labels="exact"), dict(labels="exact", label_smoothing=.2), dict(weights="density"), dict(weights={"first": 2.}), dict(regions="some"), dict(regions="some", labels="exact", label_smoothing=.1)]
+def density(n, B):
+    return {p: 1 / s for p, s in region_sizes(n, B).items()}
+
+
+OPTIONS = [
+    {},
+    dict(label_smoothing=0.1),
+    dict(labels="exact"),
+    dict(labels="exact", label_smoothing=0.2),
+    dict(weights="density"),
+    dict(weights={"first": 2.0}),
+    dict(regions="some"),
+    dict(regions="some", labels="exact", label_smoothing=0.1),
+]
+
 
 def expand(options, n):
     out = dict(options)
-    if isinstance(out.get("weights"), dict): out["weights"] = {partitions(n)[1]: 2.}
-    if out.get("regions"): out["regions"] = partitions(n)[:-1] if n > 2 else partitions(n)
+    if isinstance(out.get("weights"), dict):
+        out["weights"] = {partitions(n)[1]: 2.0}
+    if out.get("regions"):
+        out["regions"] = partitions(n)[:-1] if n > 2 else partitions(n)
     return out
 
-def by_loops(xs, kind, scale, measure="pairwise", bias=0., label_smoothing=0., labels=None, weights=None, regions=None):
+
+def by_loops(
+    xs,
+    kind,
+    scale,
+    measure="pairwise",
+    bias=0.0,
+    label_smoothing=0.0,
+    labels=None,
+    weights=None,
+    regions=None,
+):
     n, B = len(xs), len(xs[0])
-    weight = density(n, B) if weights == "density" else {p: (weights or {}).get(p, 1.) for p in partitions(n)}
-    if regions is not None: weight = {p: v for p, v in weight.items() if p in regions}
-    return oracle(cube(xs, measure), kind, scale, bias, weight, label_smoothing, None if labels is None else cube([exact_inputs(B, xs[0].shape[1])]*n, measure))
+    weight = (
+        density(n, B) if weights == "density" else {p: (weights or {}).get(p, 1.0) for p in partitions(n)}
+    )
+    if regions is not None:
+        weight = {p: v for p, v in weight.items() if p in regions}
+    return oracle(
+        cube(xs, measure),
+        kind,
+        scale,
+        bias,
+        weight,
+        label_smoothing,
+        None if labels is None else cube([exact_inputs(B, xs[0].shape[1])] * n, measure),
+    )
+
 
 @pytest.mark.parametrize("kind", ("axis", "slice", "sigmoid"))
 @pytest.mark.parametrize("n", range(2, 7))
@@ -75,115 +132,205 @@ def test_against_loops(n, kind):
     xs = batches(n, 3 if n < 6 else 2, seed=n)
     for measure in ("pairwise", "leave_one_out", "einsum", "delta_h"):
         for options in OPTIONS if measure == "pairwise" else OPTIONS[:3]:
-            options = expand(options, n) | (dict(bias=-1.) if kind == "sigmoid" else {})
-            want = by_loops(xs, kind, 3., measure, **options)
+            options = expand(options, n) | (dict(bias=-1.0) if kind == "sigmoid" else {})
+            want = by_loops(xs, kind, 3.0, measure, **options)
             for streaming in (False, True):
-                assert cube_loss(xs, measure, kind, 3., streaming=streaming, entries=20, **options).item() == pytest.approx(want, rel=1e-10), (measure, options, streaming)
+                assert cube_loss(
+                    xs, measure, kind, 3.0, streaming=streaming, entries=20, **options
+                ).item() == pytest.approx(want, rel=1e-10), (measure, options, streaming)
+
 
 def test_pairs():
     xs = batches(4, 5)
-    unit = [x/x.norm(dim=-1, keepdim=True) for x in xs]
-    want = sum(clip_loss(x, y, 7.) for x, y in itertools.combinations(unit, 2))/6
-    torch.testing.assert_close(cube_loss(xs, kind="pairs", scale=7.), want)
-    want = sum(oracle(cube([x, y], "sum_norm"), "slice", 2., smoothing=.1) for x, y in itertools.combinations(xs, 2))/6
-    assert cube_loss(xs, "sum_norm", "pairs", 2., label_smoothing=.1).item() == pytest.approx(want)
-    exact = cube([exact_inputs(5, 6)]*2)
-    want = sum(oracle(cube([x, y]), "slice", 2., labels=exact) for x, y in itertools.combinations(xs, 2))/6
-    assert cube_loss(xs, kind="pairs", scale=2., labels="exact").item() == pytest.approx(want)
+    unit = [x / x.norm(dim=-1, keepdim=True) for x in xs]
+    want = sum(clip_loss(x, y, 7.0) for x, y in itertools.combinations(unit, 2)) / 6
+    torch.testing.assert_close(cube_loss(xs, kind="pairs", scale=7.0), want)
+    want = (
+        sum(
+            oracle(cube([x, y], "sum_norm"), "slice", 2.0, smoothing=0.1)
+            for x, y in itertools.combinations(xs, 2)
+        )
+        / 6
+    )
+    assert cube_loss(xs, "sum_norm", "pairs", 2.0, label_smoothing=0.1).item() == pytest.approx(want)
+    exact = cube([exact_inputs(5, 6)] * 2)
+    want = sum(oracle(cube([x, y]), "slice", 2.0, labels=exact) for x, y in itertools.combinations(xs, 2)) / 6
+    assert cube_loss(xs, kind="pairs", scale=2.0, labels="exact").item() == pytest.approx(want)
+
 
 def test_lines_and_pairs_of_every_measure():
     "The batched forms of `axis` and `pairs` against the cube, measure by measure."
     for measure, m in MEASURES.items():
         xs = batches(3, 4)
-        for shrink, scale in ((None, 2.), ("thesis", 1e-3), ("positive", 2.)) if m.family == "norm" else ((None, 2.),):
+        for shrink, scale in (
+            ((None, 2.0), ("thesis", 1e-3), ("positive", 2.0)) if m.family == "norm" else ((None, 2.0),)
+        ):
             C = cube(xs, measure, shrink=shrink)
-            assert cube_loss(xs, measure, "axis", scale, shrink=shrink).item() == pytest.approx(oracle(C, "axis", scale), rel=1e-9)
+            assert cube_loss(xs, measure, "axis", scale, shrink=shrink).item() == pytest.approx(
+                oracle(C, "axis", scale), rel=1e-9
+            )
             if m.only is None:
-                want = sum(oracle(cube([x, y], measure, shrink=shrink), "slice", scale) for x, y in itertools.combinations(xs, 2))/3
-                assert cube_loss(xs, measure, "pairs", scale, shrink=shrink).item() == pytest.approx(want, rel=1e-9)
+                want = (
+                    sum(
+                        oracle(cube([x, y], measure, shrink=shrink), "slice", scale)
+                        for x, y in itertools.combinations(xs, 2)
+                    )
+                    / 3
+                )
+                assert cube_loss(xs, measure, "pairs", scale, shrink=shrink).item() == pytest.approx(
+                    want, rel=1e-9
+                )
+
 
 def test_two_modalities_are_clip():
     xs = batches(2, 6)
-    found = [cube_loss(xs, kind=k, scale=9.).item() for k in ("pairs", "axis", "slice")]
-    assert found == pytest.approx([found[0]]*3)
+    found = [cube_loss(xs, kind=k, scale=9.0).item() for k in ("pairs", "axis", "slice")]
+    assert found == pytest.approx([found[0]] * 3)
+
 
 # ---------------------------------------------------------------- streaming and gradients
+
 
 def value_and_grads(xs, extra=(), **options):
     xs = [x.detach().clone().requires_grad_() for x in xs]
     extra = {k: v.detach().clone().requires_grad_() for k, v in dict(extra).items()}
     loss = cube_loss(xs, **options, **extra)
     used = xs + list(extra.values())
-    return [loss.detach(), *[torch.zeros_like(t) if g is None else g for t, g in zip(used, torch.autograd.grad(loss, used, allow_unused=True))]]
+    return [
+        loss.detach(),
+        *[
+            torch.zeros_like(t) if g is None else g
+            for t, g in zip(used, torch.autograd.grad(loss, used, allow_unused=True))
+        ],
+    ]
+
 
 @pytest.mark.parametrize("kind", ("axis", "slice", "sigmoid"))
 @pytest.mark.parametrize("n", range(2, 7))
 def test_streaming_equals_the_whole_cube(n, kind):
     xs = batches(n, 3, seed=n)
     for options in OPTIONS:
-        if kind == "axis" and "labels" not in options: continue
+        if kind == "axis" and "labels" not in options:
+            continue
         options = expand(options, n)
-        extra = dict(scale=torch.tensor(4., dtype=torch.float64), bias=torch.tensor(-.5, dtype=torch.float64))
-        if "weights" not in options: extra["weights"] = torch.linspace(.5, 1.5, len(partitions(n)), dtype=torch.float64)
+        extra = dict(
+            scale=torch.tensor(4.0, dtype=torch.float64), bias=torch.tensor(-0.5, dtype=torch.float64)
+        )
+        if "weights" not in options:
+            extra["weights"] = torch.linspace(0.5, 1.5, len(partitions(n)), dtype=torch.float64)
         for more in (extra, {k: v for k, v in extra.items() if k != "weights"}):
             whole = value_and_grads(xs, more, kind=kind, streaming=False, **options)
             for entries in (1, 10, 10**6):
-                if entries == 1 and n > 3: continue
-                for a, b in zip(whole, value_and_grads(xs, more, kind=kind, streaming=True, entries=entries, **options)): torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+                if entries == 1 and n > 3:
+                    continue
+                for a, b in zip(
+                    whole, value_and_grads(xs, more, kind=kind, streaming=True, entries=entries, **options)
+                ):
+                    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_every_measure_streams(measure):
     n = 3
     xs = batches(n, 4)
     for kind in ("slice", "sigmoid"):
-        for a, b in zip(value_and_grads(xs, measure=measure, kind=kind, scale=3., streaming=False), value_and_grads(xs, measure=measure, kind=kind, scale=3., streaming=True, entries=9)):
+        for a, b in zip(
+            value_and_grads(xs, measure=measure, kind=kind, scale=3.0, streaming=False),
+            value_and_grads(xs, measure=measure, kind=kind, scale=3.0, streaming=True, entries=9),
+        ):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
-@pytest.mark.parametrize("scale", (1., 30., 100., 3000.))
+
+@pytest.mark.parametrize("scale", (1.0, 30.0, 100.0, 3000.0))
 def test_streaming_in_float32_and_far_apart(scale):
     "Also where no common reference holds all exponentials."
     xs = batches(4, 5, 8, dtype=torch.float32)
     spread = [x.clone() for x in xs]
-    for x in spread: x[1:] = x[1:]*.05 + x[0]*torch.linspace(-1, 1, 4)[:, None].sign()
+    for x in spread:
+        x[1:] = x[1:] * 0.05 + x[0] * torch.linspace(-1, 1, 4)[:, None].sign()
     for ys in (xs, spread):
-        for a, b in zip(value_and_grads(ys, kind="slice", scale=scale, streaming=False), value_and_grads(ys, kind="slice", scale=scale, streaming=True, entries=30)):
-            torch.testing.assert_close(a/scale, b/scale, rtol=1e-5, atol=1e-5)
-    wide, masked = (value_and_grads(spread, kind="slice", scale=scale, streaming=s, entries=30, regions=[(4,), (2, 2)]) for s in (False, True))
-    for a, b in zip(wide, masked): torch.testing.assert_close(a/scale, b/scale, rtol=1e-5, atol=1e-5)
+        for a, b in zip(
+            value_and_grads(ys, kind="slice", scale=scale, streaming=False),
+            value_and_grads(ys, kind="slice", scale=scale, streaming=True, entries=30),
+        ):
+            torch.testing.assert_close(a / scale, b / scale, rtol=1e-5, atol=1e-5)
+    wide, masked = (
+        value_and_grads(spread, kind="slice", scale=scale, streaming=s, entries=30, regions=[(4,), (2, 2)])
+        for s in (False, True)
+    )
+    for a, b in zip(wide, masked):
+        torch.testing.assert_close(a / scale, b / scale, rtol=1e-5, atol=1e-5)
+
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("streaming", (True, False))
 def test_gradcheck(kind, streaming):
     xs = [x.requires_grad_() for x in batches(3, 2, 4)]
-    scale, bias, w = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (3., -.5, [1., 2., .5]))
-    for options in ({}, dict(label_smoothing=.1), dict(weights=w)) if kind != "pairs" else ({}, dict(label_smoothing=.1)):
-        assert torch.autograd.gradcheck(lambda s, b, v, *ys: cube_loss(ys, kind=kind, scale=s, bias=b, streaming=streaming, entries=3, **(options | (dict(weights=v) if "weights" in options else {}))), [scale, bias, w, *xs])
-    for measure in ("sst_root", "leave_one_out", "l2norm", "einsum", "pmrl") if kind != "pairs" else ("sum_norm",):
-        assert torch.autograd.gradcheck(lambda *ys: cube_loss(ys, measure, kind, 2., streaming=streaming, entries=3), xs, rtol=1e-3, atol=1e-6)
+    scale, bias, w = (
+        torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (3.0, -0.5, [1.0, 2.0, 0.5])
+    )
+    for options in (
+        ({}, dict(label_smoothing=0.1), dict(weights=w))
+        if kind != "pairs"
+        else ({}, dict(label_smoothing=0.1))
+    ):
+        assert torch.autograd.gradcheck(
+            lambda s, b, v, *ys: cube_loss(
+                ys,
+                kind=kind,
+                scale=s,
+                bias=b,
+                streaming=streaming,
+                entries=3,
+                **(options | (dict(weights=v) if "weights" in options else {})),
+            ),
+            [scale, bias, w, *xs],
+        )
+    for measure in (
+        ("sst_root", "leave_one_out", "l2norm", "einsum", "pmrl") if kind != "pairs" else ("sum_norm",)
+    ):
+        assert torch.autograd.gradcheck(
+            lambda *ys: cube_loss(ys, measure, kind, 2.0, streaming=streaming, entries=3),
+            xs,
+            rtol=1e-3,
+            atol=1e-6,
+        )
+
 
 @pytest.mark.parametrize("shrink", ("thesis", "positive"))
 def test_james_stein_streams(shrink):
     xs = batches(3, 3, 5)
     for kind in ("axis", "slice"):
-        want = oracle(cube(xs, "mean_norm", shrink=shrink), kind, .5)
-        for streaming in (False, True): assert cube_loss(xs, "mean_norm", kind, .5, shrink=shrink, streaming=streaming, entries=5).item() == pytest.approx(want, rel=1e-9)
+        want = oracle(cube(xs, "mean_norm", shrink=shrink), kind, 0.5)
+        for streaming in (False, True):
+            assert cube_loss(
+                xs, "mean_norm", kind, 0.5, shrink=shrink, streaming=streaming, entries=5
+            ).item() == pytest.approx(want, rel=1e-9)
+
 
 # ---------------------------------------------------------------- counts and properties
+
 
 @pytest.mark.parametrize("n, b", ((2, 4), (3, 4), (4, 3)))
 def test_support_of_the_gradient(n, b):
     "Which cells matter: change one cell of the cube at a time."
-    C = torch.rand([b]*n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    C = torch.rand([b] * n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for kind in ("axis", "slice", "sigmoid"):
-        base, count = oracle(C, kind, 1.), 0
+        base, count = oracle(C, kind, 1.0), 0
         for cell in itertools.product(range(b), repeat=n):
-            D = C.clone(); D[cell] += .5
-            count += abs(oracle(D, kind, 1.) - base) > 1e-9
+            D = C.clone()
+            D[cell] += 0.5
+            count += abs(oracle(D, kind, 1.0) - base) > 1e-9
         assert (count, kind) == (gradient_cells(n, b, kind)[0], kind)
-    assert gradient_cells(6, 8, "axis") == (344, 7) and gradient_cells(6, 8, "slice") == (262144, 32767) and gradient_cells(6, 8, "pairs") == (15*64, 7)
+    assert (
+        gradient_cells(6, 8, "axis") == (344, 7)
+        and gradient_cells(6, 8, "slice") == (262144, 32767)
+        and gradient_cells(6, 8, "pairs") == (15 * 64, 7)
+    )
+
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(2, 4), st.integers(2, 4), st.integers(0, 10**6), st.floats(.1, 20))
+@given(st.integers(2, 4), st.integers(2, 4), st.integers(0, 10**6), st.floats(0.1, 20))
 def test_properties(n, b, seed, scale):
     xs = batches(n, b, 6, seed)
     rng = np.random.default_rng(seed)
@@ -191,28 +338,42 @@ def test_properties(n, b, seed, scale):
     for kind in KINDS:
         loss = cube_loss(xs, kind=kind, scale=scale).item()
         assert loss >= 0
-        assert cube_loss([xs[k][items] for k in modalities], kind=kind, scale=scale).item() == pytest.approx(loss)           # order of items and modalities
-        assert cube_loss([x*2 for x in xs], kind=kind, scale=scale).item() == pytest.approx(loss)
-    chance = [cube_loss([torch.ones(b, 3, dtype=torch.float64)]*n, kind=k, scale=scale).item() for k in ("pairs", "axis", "slice")]
-    assert chance == pytest.approx([math.log(b), math.log(b), (n-1)*math.log(b)])
+        assert cube_loss([xs[k][items] for k in modalities], kind=kind, scale=scale).item() == pytest.approx(
+            loss
+        )  # order of items and modalities
+        assert cube_loss([x * 2 for x in xs], kind=kind, scale=scale).item() == pytest.approx(loss)
+    chance = [
+        cube_loss([torch.ones(b, 3, dtype=torch.float64)] * n, kind=k, scale=scale).item()
+        for k in ("pairs", "axis", "slice")
+    ]
+    assert chance == pytest.approx([math.log(b), math.log(b), (n - 1) * math.log(b)])
     masked = cube_loss(xs, scale=scale, regions=partitions(n)[:-1]).item() if n > 2 else 0
-    assert masked <= cube_loss(xs, scale=scale).item() + 1e-12                                                               # fewer negatives
+    assert masked <= cube_loss(xs, scale=scale).item() + 1e-12  # fewer negatives
+
 
 def test_blocks_tile_the_cube():
     for shape in ((3, 3), (4, 4, 4), (2, 2, 2, 2, 2), (7, 7, 7)):
         for entries in (1, 2, 5, 20, 10**6):
             seen = torch.zeros(shape, dtype=torch.int)
-            for where in losses._blocks(shape, entries): seen[tuple(where)] += 1
-            assert (seen == 1).all() and all(math.prod(s.stop - s.start for s in w) <= entries for w in losses._blocks(shape, entries))
+            for where in losses._blocks(shape, entries):
+                seen[tuple(where)] += 1
+            assert (seen == 1).all() and all(
+                math.prod(s.stop - s.start for s in w) <= entries for w in losses._blocks(shape, entries)
+            )
+
 
 def test_numpy_auto_and_no_grad():
     xs = batches(3, 4)
-    loss = cube_loss([x.numpy() for x in xs], scale=2.)
-    assert isinstance(loss, np.float64) and loss == pytest.approx(cube_loss(xs, scale=2.).item())
-    assert cube_loss(xs, scale=2., entries=10).item() == pytest.approx(loss)
-    assert not cube_loss(xs, streaming=True).requires_grad and cube_loss([x.bfloat16() for x in xs]).dtype == torch.float32
+    loss = cube_loss([x.numpy() for x in xs], scale=2.0)
+    assert isinstance(loss, np.float64) and loss == pytest.approx(cube_loss(xs, scale=2.0).item())
+    assert cube_loss(xs, scale=2.0, entries=10).item() == pytest.approx(loss)
+    assert (
+        not cube_loss(xs, streaming=True).requires_grad
+        and cube_loss([x.bfloat16() for x in xs]).dtype == torch.float32
+    )
     again = [exact_inputs(3, 4, "normal", seed=s) for s in (0, 0, 1)]
     assert torch.equal(again[0], again[1]) and not torch.equal(again[0], again[2])
+
 
 def test_memory_of_sixteen_million_cells():
     "n = 6, B = 16, forward and backward, in a process of its own; the interpreter and torch are counted."
@@ -224,9 +385,16 @@ xs = [torch.randn(16, 64, generator=torch.Generator().manual_seed(a)).requires_g
 cube_loss(xs, kind="slice", scale=10.).backward()
 print(int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])/2**20)
 """
-    assert float(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout) < 1
+    assert (
+        float(
+            subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        )
+        < 1
+    )
+
 
 # ---------------------------------------------------------------- projections and bad input
+
 
 def test_project():
     xs, P = batches(3), torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
@@ -236,17 +404,36 @@ def test_project():
         torch.testing.assert_close(inv[a] @ P if a != 1 else inv[a], xs[a])
         torch.testing.assert_close(iinv[a] @ P if a == 1 else iinv[a], xs[a])
 
+
 X = batches(3)
-@pytest.mark.parametrize("call, says", [
-    (lambda: cube_loss(X, kind="lines"), "kind is one of pairs, axis, slice, sigmoid; 'lines'"), (lambda: gradient_cells(3, 2, "all"), "kind is one of"),
-    (lambda: cube_loss([X[0], X[1][:2]]), r"same size; \[3, 2\]"), (lambda: cube_loss(X[:1]), "at least two"), (lambda: cube_loss(X, "cos"), "unknown measure"),
-    (lambda: cube_loss(X, streaming="never"), "streaming is 'auto'"), (lambda: cube_loss(X, label_smoothing=1.), r"\[0, 1\)"), (lambda: cube_loss(X, labels="soft"), "'exact'"),
-    (lambda: cube_loss(X, labels=torch.ones(2, 6)), "one input of 3 rows"), (lambda: cube_loss(X, regions=[(2, 1)]), r"must keep \(3,\)"),
-    (lambda: cube_loss(X, regions=[(3,), (4, 1)]), r"partitions of 3.*\(4, 1\)"), (lambda: cube_loss(X, weights={(5,): 1.}), "partition of 3"), (lambda: cube_loss(X, weights={(3,): 0.}), "> 0"),
-    (lambda: cube_loss(X, weights=torch.ones(2)), "one number per region"), (lambda: cube_loss(X, weights="dense"), "'density'"), (lambda: cube_loss(X, kind="pairs", weights="density"), "belong to the cube"),
-    (lambda: cube_loss([torch.ones(1000, 2)]*5, streaming=False), r"GiB.*streaming=True"),
-    (lambda: exact_inputs(2, 3, "cauchy"), "'uniform' or 'normal'"), (lambda: project(X, torch.ones(6, 5)), "6 x 6"), (lambda: project(X, torch.eye(6), "inverse"), "'none', 'inv' or 'iinv'"),
-    (lambda: project(X, torch.eye(6), "inv", 3), "0..2; 3 came"),
-])
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        (lambda: cube_loss(X, kind="lines"), "kind is one of pairs, axis, slice, sigmoid; 'lines'"),
+        (lambda: gradient_cells(3, 2, "all"), "kind is one of"),
+        (lambda: cube_loss([X[0], X[1][:2]]), r"same size; \[3, 2\]"),
+        (lambda: cube_loss(X[:1]), "at least two"),
+        (lambda: cube_loss(X, "cos"), "unknown measure"),
+        (lambda: cube_loss(X, streaming="never"), "streaming is 'auto'"),
+        (lambda: cube_loss(X, label_smoothing=1.0), r"\[0, 1\)"),
+        (lambda: cube_loss(X, labels="soft"), "'exact'"),
+        (lambda: cube_loss(X, labels=torch.ones(2, 6)), "one input of 3 rows"),
+        (lambda: cube_loss(X, regions=[(2, 1)]), r"must keep \(3,\)"),
+        (lambda: cube_loss(X, regions=[(3,), (4, 1)]), r"partitions of 3.*\(4, 1\)"),
+        (lambda: cube_loss(X, weights={(5,): 1.0}), "partition of 3"),
+        (lambda: cube_loss(X, weights={(3,): 0.0}), "> 0"),
+        (lambda: cube_loss(X, weights=torch.ones(2)), "one number per region"),
+        (lambda: cube_loss(X, weights="dense"), "'density'"),
+        (lambda: cube_loss(X, kind="pairs", weights="density"), "belong to the cube"),
+        (lambda: cube_loss([torch.ones(1000, 2)] * 5, streaming=False), r"GiB.*streaming=True"),
+        (lambda: exact_inputs(2, 3, "cauchy"), "'uniform' or 'normal'"),
+        (lambda: project(X, torch.ones(6, 5)), "6 x 6"),
+        (lambda: project(X, torch.eye(6), "inverse"), "'none', 'inv' or 'iinv'"),
+        (lambda: project(X, torch.eye(6), "inv", 3), "0..2; 3 came"),
+    ],
+)
 def test_bad_input(call, says):
-    with pytest.raises(ValueError, match=says): call()
+    with pytest.raises(ValueError, match=says):
+        call()

@@ -1,5 +1,7 @@
 "Every measure against plain float64 loops: n = 2..6, rectangular batches, gradients, properties, bad input."
-import itertools, math
+
+import itertools
+import math
 
 import numpy as np
 import pytest
@@ -7,100 +9,169 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from brace_nb.ndim import similarity
-from brace_nb.ndim.similarity import MEASURES, STATISTICS, Scores, cosine_tail, cube, is_increasing, point_statistics, rank_classes, rank_correlation, score, with_gram
+from brace_nb.ndim.similarity import (
+    MEASURES,
+    STATISTICS,
+    Scores,
+    cosine_tail,
+    cube,
+    is_increasing,
+    point_statistics,
+    rank_classes,
+    rank_correlation,
+    score,
+    with_gram,
+)
 
 quick = settings(max_examples=40, deadline=None)
 usable = lambda n: [k for k, m in MEASURES.items() if m.only in (None, n)]
 
 # ---------------------------------------------------------------- oracle: the formulas in plain Python
 
-def root(x): return math.sqrt(max(x, 0.))
-def dot(a, b): return sum(x*y for x, y in zip(a, b))
-def norm(a): return math.sqrt(dot(a, a))
+
+def root(x):
+    return math.sqrt(max(x, 0.0))
+
+
+def dot(a, b):
+    return sum(x * y for x, y in zip(a, b))
+
+
+def norm(a):
+    return math.sqrt(dot(a, a))
+
 
 def determinant(M):
-    return sum((-1)**j*M[0][j]*determinant([r[:j] + r[j+1:] for r in M[1:]]) for j in range(len(M))) if M else 1.
+    return (
+        sum((-1) ** j * M[0][j] * determinant([r[:j] + r[j + 1 :] for r in M[1:]]) for j in range(len(M)))
+        if M
+        else 1.0
+    )
+
 
 def oracle(name, xs):
     "One tuple of vectors (lists of floats)."
     n, F = len(xs), len(xs[0])
     s = [sum(x[f] for x in xs) for f in range(F)]
-    q = [sum(x[f]**2 for x in xs) for f in range(F)]
-    mean = [v/n for v in s]
-    sst = [max(sum((x[f] - mean[f])**2 for x in xs), 0.) for f in range(F)]
-    if name in ("sst_sum", "sst", "sst_abs"): return 1 - sum(sst)
-    if name == "l2norm": return 1 - sum(map(root, sst))
-    if name == "mean_cosine": return dot(mean, mean)/norm(mean) if norm(mean) else 0.
-    if name == "rms_feature": return 1 - sum(map(root, sst))/F
-    if name == "sst_l2": return 1 - root(sum(v*v for v in sst))
-    if name == "norm_sum": return 1 - sum(map(root, q))
-    if name == "sst_root": return 1 - root(sum(sst))
-    if name == "sst_feature": return sum(1 - v for v in sst)
-    if name == "mean_norm_sq": return dot(s, s)/n**2/norm(s)
-    if name == "sum_norm": return dot(s, s)/norm(s)
-    if name == "mean_norm": return norm(mean)
-    if name == "mean_dot": return sum(dot(x, mean)/norm(mean) for x in xs)
+    q = [sum(x[f] ** 2 for x in xs) for f in range(F)]
+    mean = [v / n for v in s]
+    sst = [max(sum((x[f] - mean[f]) ** 2 for x in xs), 0.0) for f in range(F)]
+    if name in ("sst_sum", "sst", "sst_abs"):
+        return 1 - sum(sst)
+    if name == "l2norm":
+        return 1 - sum(map(root, sst))
+    if name == "mean_cosine":
+        return dot(mean, mean) / norm(mean) if norm(mean) else 0.0
+    if name == "rms_feature":
+        return 1 - sum(map(root, sst)) / F
+    if name == "sst_l2":
+        return 1 - root(sum(v * v for v in sst))
+    if name == "norm_sum":
+        return 1 - sum(map(root, q))
+    if name == "sst_root":
+        return 1 - root(sum(sst))
+    if name == "sst_feature":
+        return sum(1 - v for v in sst)
+    if name == "mean_norm_sq":
+        return dot(s, s) / n**2 / norm(s)
+    if name == "sum_norm":
+        return dot(s, s) / norm(s)
+    if name == "mean_norm":
+        return norm(mean)
+    if name == "mean_dot":
+        return sum(dot(x, mean) / norm(mean) for x in xs)
     if name == "leave_one_out":
         rests = [[v - w for v, w in zip(s, x)] for x in xs]
-        return sum(dot(x, r)/norm(r) if norm(r) > 1e-6 else 0. for x, r in zip(xs, rests))
-    if name == "delta_h": return sum(m - (root(e) - math.sqrt(n)*abs(m)) for m, e in zip(mean, q))
+        return sum(dot(x, r) / norm(r) if norm(r) > 1e-6 else 0.0 for x, r in zip(xs, rests))
+    if name == "delta_h":
+        return sum(m - (root(e) - math.sqrt(n) * abs(m)) for m, e in zip(mean, q))
     if name == "delta_h_abs":
-        mu = [sum(abs(x[f]) for x in xs)/n for f in range(F)]
-        return sum(m - (root(e) - math.sqrt(n)*m) for m, e in zip(mu, q))
-    if name in ("einsum", "symile"): return sum(math.prod(x[f] for x in xs) for f in range(F))
-    if name == "pairwise": return sum(dot(a, b) for a, b in itertools.combinations(xs, 2))/(n*(n-1)/2)
-    if name == "gram_volume": return -root(determinant([[dot(a, b) for b in xs] for a in xs]))
+        mu = [sum(abs(x[f]) for x in xs) / n for f in range(F)]
+        return sum(m - (root(e) - math.sqrt(n) * m) for m, e in zip(mu, q))
+    if name in ("einsum", "symile"):
+        return sum(math.prod(x[f] for x in xs) for f in range(F))
+    if name == "pairwise":
+        return sum(dot(a, b) for a, b in itertools.combinations(xs, 2)) / (n * (n - 1) / 2)
+    if name == "gram_volume":
+        return -root(determinant([[dot(a, b) for b in xs] for a in xs]))
     if name == "triangle":
         a, b, c = (norm([v - w for v, w in zip(x, y)]) for x, y in itertools.combinations(xs, 2))
-        p = (a + b + c)/2
-        return -root(p*(p-a)*(p-b)*(p-c))                                                # Heron
-    if name == "pmrl": return np.linalg.svd(np.array(xs), compute_uv=False)[0]
+        p = (a + b + c) / 2
+        return -root(p * (p - a) * (p - b) * (p - c))  # Heron
+    if name == "pmrl":
+        return np.linalg.svd(np.array(xs), compute_uv=False)[0]
     raise KeyError(name)
+
 
 def shrunk(name, xs, how):
     "Measures that are functions of s and q, with s replaced."
     n, F = len(xs), len(xs[0])
-    s, q = [sum(x[f] for x in xs) for f in range(F)], [sum(x[f]**2 for x in xs) for f in range(F)]
-    if how == "thesis": s = [v*(1 - 4/e) for v, e in zip(s, q)]
+    s, q = [sum(x[f] for x in xs) for f in range(F)], [sum(x[f] ** 2 for x in xs) for f in range(F)]
+    if how == "thesis":
+        s = [v * (1 - 4 / e) for v, e in zip(s, q)]
     else:
-        variance = (sum(q) - dot(s, s)/n)/((n-1)*F)/n
-        s = [v*max(0, 1 - (F-2)*variance/(dot(s, s)/n**2)) for v in s]
-    if name == "mean_norm": return norm(s)/n
-    if name == "pairwise": return (dot(s, s) - sum(q))/(n*(n-1))
-    if name == "sst_root": return 1 - root(sum(q) - dot(s, s)/n)
-    if name == "l2norm": return 1 - sum(root(e - v*v/n) for v, e in zip(s, q))
-    if name == "delta_h": return sum(v/n - (root(e) - abs(v)/math.sqrt(n)) for v, e in zip(s, q))
+        variance = (sum(q) - dot(s, s) / n) / ((n - 1) * F) / n
+        s = [v * max(0, 1 - (F - 2) * variance / (dot(s, s) / n**2)) for v in s]
+    if name == "mean_norm":
+        return norm(s) / n
+    if name == "pairwise":
+        return (dot(s, s) - sum(q)) / (n * (n - 1))
+    if name == "sst_root":
+        return 1 - root(sum(q) - dot(s, s) / n)
+    if name == "l2norm":
+        return 1 - sum(root(e - v * v / n) for v, e in zip(s, q))
+    if name == "delta_h":
+        return sum(v / n - (root(e) - abs(v) / math.sqrt(n)) for v, e in zip(s, q))
     raise KeyError(name)
 
-def units(x): return [[v/norm(r) for v in r] for r in x.tolist()]
+
+def units(x):
+    return [[v / norm(r) for v in r] for r in x.tolist()]
+
 
 def by_loops(name, xs, normalise=True, f=oracle, **more):
     rows = [units(x) if normalise else x.tolist() for x in xs]
     out = np.empty([len(x) for x in xs])
-    for index in itertools.product(*map(range, out.shape)): out[index] = f(name, [r[i] for r, i in zip(rows, index)], **more)
+    for index in itertools.product(*map(range, out.shape)):
+        out[index] = f(name, [r[i] for r, i in zip(rows, index)], **more)
     return torch.from_numpy(out)
+
 
 def batches(n, F=5, sizes=(2, 3, 1, 2, 3, 2), seed=0, dtype=torch.float64):
     g = torch.Generator().manual_seed(seed)
     return [torch.randn(b, F, generator=g, dtype=dtype) for b in sizes[:n]]
 
+
 # ---------------------------------------------------------------- values
+
 
 @pytest.mark.parametrize("n", range(2, 7))
 def test_cube_against_loops(n):
-    xs = batches(n, F=8, seed=n)                                                         # with F < n every volume is 0 and only rounding is compared
+    xs = batches(n, F=8, seed=n)  # with F < n every volume is 0 and only rounding is compared
     for name in usable(n):
         for normalise in (True, False):
-            torch.testing.assert_close(cube(xs, name, normalise), by_loops(name, xs, normalise), rtol=1e-8, atol=1e-6 if name == "gram_volume" else 1e-9, msg=lambda s: f"{name}: {s}")
+            torch.testing.assert_close(
+                cube(xs, name, normalise),
+                by_loops(name, xs, normalise),
+                rtol=1e-8,
+                atol=1e-6 if name == "gram_volume" else 1e-9,
+                msg=lambda s: f"{name}: {s}",
+            )
+
 
 @pytest.mark.parametrize("n", (2, 3, 6))
 def test_score_broadcasts_to_the_cube(n):
     xs = batches(n, seed=n)
     grid = [x.reshape([len(x) if k == a else 1 for k in range(n)] + [-1]) for a, x in enumerate(xs)]
     for name in usable(n):
-        torch.testing.assert_close(score(grid, name), cube(xs, name), rtol=1e-8, atol=1e-6 if name == "gram_volume" else 1e-9)
+        torch.testing.assert_close(
+            score(grid, name), cube(xs, name), rtol=1e-8, atol=1e-6 if name == "gram_volume" else 1e-9
+        )
         same = [x[:1].expand(4, -1) for x in xs]
-        torch.testing.assert_close(score(same, name), by_loops(name, [x[:1] for x in xs]).flatten().expand(4), rtol=1e-8, atol=1e-6)
+        torch.testing.assert_close(
+            score(same, name), by_loops(name, [x[:1] for x in xs]).flatten().expand(4), rtol=1e-8, atol=1e-6
+        )
+
 
 @pytest.mark.parametrize("how", ("thesis", "positive"))
 @pytest.mark.parametrize("name", ("mean_norm", "pairwise", "sst_root", "l2norm", "delta_h"))
@@ -112,6 +183,7 @@ def test_james_stein(name, how):
         grid = [x.reshape([len(x) if k == a else 1 for k in range(n)] + [-1]) for a, x in enumerate(xs)]
         torch.testing.assert_close(score(grid, name, shrink=how), want, rtol=1e-7, atol=1e-8)
 
+
 def test_feature_blocks_are_seamless(monkeypatch):
     "One feature at a time or all at once."
     xs = [x.requires_grad_() for x in batches(3, F=11)]
@@ -119,11 +191,15 @@ def test_feature_blocks_are_seamless(monkeypatch):
     for name in (k for k, m in MEASURES.items() if m.family == "feature"):
         found = []
         for entries in (1, 40, 1 << 18):
-            monkeypatch.setattr(similarity._OverFeatures, "parts", staticmethod(lambda ys, e=entries: parts(ys, e)))
+            monkeypatch.setattr(
+                similarity._OverFeatures, "parts", staticmethod(lambda ys, e=entries: parts(ys, e))
+            )
             c = cube(xs, name)
             found.append((c, *torch.autograd.grad(c.square().sum(), xs)))
         for other in found[1:]:
-            for a, b in zip(found[0], other): torch.testing.assert_close(a, b)
+            for a, b in zip(found[0], other):
+                torch.testing.assert_close(a, b)
+
 
 @pytest.mark.parametrize("name", MEASURES)
 def test_blocks_are_parts_of_the_cube(name):
@@ -131,18 +207,24 @@ def test_blocks_are_parts_of_the_cube(name):
     where = [slice(1, 3), slice(0, 4), slice(2, 3)]
     torch.testing.assert_close(Scores(xs, name).block(where), cube(xs, name)[tuple(where)])
 
+
 # ---------------------------------------------------------------- gradients
+
 
 @pytest.mark.parametrize("name", MEASURES)
 def test_gradcheck(name):
     for n in (3,) if name == "triangle" else (2, 3, 5):
         xs = [x.requires_grad_() for x in batches(n, F=6, sizes=(2, 2, 1, 2, 1), seed=5)]
-        for normalise in (True, False): assert torch.autograd.gradcheck(lambda *ys: cube(ys, name, normalise), xs, rtol=1e-3, atol=1e-5)
+        for normalise in (True, False):
+            assert torch.autograd.gradcheck(lambda *ys: cube(ys, name, normalise), xs, rtol=1e-3, atol=1e-5)
+
 
 @pytest.mark.parametrize("how", ("thesis", "positive"))
 def test_gradcheck_james_stein(how):
     xs = [x.requires_grad_() for x in batches(3, F=4, sizes=(2, 2, 2), seed=5)]
-    for name in ("mean_norm", "l2norm", "delta_h"): assert torch.autograd.gradcheck(lambda *ys: cube(ys, name, False, how), xs)
+    for name in ("mean_norm", "l2norm", "delta_h"):
+        assert torch.autograd.gradcheck(lambda *ys: cube(ys, name, False, how), xs)
+
 
 @pytest.mark.parametrize("name", [k for k in MEASURES if k not in ("pmrl",)])
 def test_gradient_is_finite_at_equality(name):
@@ -151,6 +233,7 @@ def test_gradient_is_finite_at_equality(name):
     cube(xs, name).sum().backward()
     assert all(x.grad.isfinite().all() for x in xs)
 
+
 def test_gradient_is_finite_where_the_sum_vanishes():
     x = batches(1)[0]
     for name in (k for k, m in MEASURES.items() if m.family == "norm" or k == "leave_one_out"):
@@ -158,91 +241,153 @@ def test_gradient_is_finite_where_the_sum_vanishes():
         (c := cube(xs, name)).sum().backward()
         assert c.isfinite().all() and all(x.grad.isfinite().all() for x in xs)
 
+
 # ---------------------------------------------------------------- properties
 
 shapes = st.tuples(st.integers(2, 5), st.integers(1, 3), st.integers(3, 9), st.integers(0, 10**6))
+
 
 @quick
 @given(shapes)
 def test_permuting_modalities_permutes_the_cube(shape):
     n, b, F, seed = shape
-    xs = batches(n, F, (b, b+1, b, 1, 2), seed)
+    xs = batches(n, F, (b, b + 1, b, 1, 2), seed)
     order = np.random.default_rng(seed).permutation(n).tolist()
-    for name in usable(n): torch.testing.assert_close(cube([xs[k] for k in order], name), cube(xs, name).permute(order), rtol=1e-6, atol=1e-6)
+    for name in usable(n):
+        torch.testing.assert_close(
+            cube([xs[k] for k in order], name), cube(xs, name).permute(order), rtol=1e-6, atol=1e-6
+        )
+
 
 @quick
 @given(shapes)
 def test_equivalent_measures_rank_alike(shape):
     n, b, F, seed = shape
-    xs = batches(n, F, (b, b+1, b, 1, 2), seed)
+    xs = batches(n, F, (b, b + 1, b, 1, 2), seed)
     base = cube(xs, "pairwise").flatten()
     order = base.argsort()
     for name, m in MEASURES.items():
-        if m.monotone: assert (cube(xs, name).flatten()[order].diff() > -1e-9).all(), name
+        if m.monotone:
+            assert (cube(xs, name).flatten()[order].diff() > -1e-9).all(), name
+
 
 @quick
 @given(shapes)
 def test_invariances_are_as_registered(shape):
     n, b, F, seed = shape
-    xs = batches(n, F, (b,)*5, seed)
-    R = torch.linalg.qr(torch.randn(F, F, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))).Q
+    xs = batches(n, F, (b,) * 5, seed)
+    R = torch.linalg.qr(
+        torch.randn(F, F, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    ).Q
     for name in usable(n):
         c = cube(xs, name)
-        if MEASURES[name].gram: torch.testing.assert_close(cube([x @ R for x in xs], name), c, rtol=1e-6, atol=1e-6)
-        if MEASURES[name].flip == "yes" or MEASURES[name].flip == "even n" and n % 2 == 0: torch.testing.assert_close(cube([-x for x in xs], name), c, rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(cube([x*3 for x in xs], name), c, rtol=1e-6, atol=1e-6)      # rows are normalised
+        if MEASURES[name].gram:
+            torch.testing.assert_close(cube([x @ R for x in xs], name), c, rtol=1e-6, atol=1e-6)
+        if MEASURES[name].flip == "yes" or MEASURES[name].flip == "even n" and n % 2 == 0:
+            torch.testing.assert_close(cube([-x for x in xs], name), c, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            cube([x * 3 for x in xs], name), c, rtol=1e-6, atol=1e-6
+        )  # rows are normalised
+
 
 @quick
 @given(shapes)
 def test_equal_vectors_are_the_best_for_the_monotone(shape):
     n, b, F, seed = shape
-    xs = batches(n, F, (b,)*5, seed)
+    xs = batches(n, F, (b,) * 5, seed)
     for name, m in MEASURES.items():
-        if m.monotone: assert (cube(xs, name) <= score([xs[0][:1]]*n, name).item() + 1e-9).all()
+        if m.monotone:
+            assert (cube(xs, name) <= score([xs[0][:1]] * n, name).item() + 1e-9).all()
+
 
 def test_registry():
     assert [m.row for m in MEASURES.values() if m.row] == list(range(1, 19)) and len(MEASURES) == 23
-    assert sum(m.monotone for m in MEASURES.values()) == 11 and all(m.gram for m in MEASURES.values() if m.monotone)
+    assert sum(m.monotone for m in MEASURES.values()) == 11 and all(
+        m.gram for m in MEASURES.values() if m.monotone
+    )
     assert all(k == m.name and m.formula and m.source for k, m in MEASURES.items())
-    v = torch.rand(1, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0)); v /= v.norm()
+    v = torch.rand(1, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    v /= v.norm()
     for n in (2, 3, 4):
-        stated = {"1": 1, "0": 0, "n": n, "1/n": 1/n, "F": 7, "sqrt(n)": math.sqrt(n), "sum_f v_f": v.sum(), "|v|_1": v.sum(), "sum_f v_f^n": (v**n).sum(), "1 - sqrt(n) |v|_1": 1 - math.sqrt(n)*v.sum()}
-        for name in usable(n): assert score([v]*n, name).item() == pytest.approx(float(stated[MEASURES[name].equal]), abs=1e-6), name
+        stated = {
+            "1": 1,
+            "0": 0,
+            "n": n,
+            "1/n": 1 / n,
+            "F": 7,
+            "sqrt(n)": math.sqrt(n),
+            "sum_f v_f": v.sum(),
+            "|v|_1": v.sum(),
+            "sum_f v_f^n": (v**n).sum(),
+            "1 - sqrt(n) |v|_1": 1 - math.sqrt(n) * v.sum(),
+        }
+        for name in usable(n):
+            assert score([v] * n, name).item() == pytest.approx(
+                float(stated[MEASURES[name].equal]), abs=1e-6
+            ), name
+
 
 # ---------------------------------------------------------------- which measures rank alike
 
+
 def test_links_are_the_measures():
     for n in (2, 3, 6):
-        xs = batches(n, F=7, sizes=(5,)*6, seed=n)
+        xs = batches(n, F=7, sizes=(5,) * 6, seed=n)
         P = cube(xs, "sum_norm").square().flatten().tolist()
         for name, m in MEASURES.items():
-            if m.link: assert cube(xs, name).flatten().tolist() == pytest.approx([eval(m.link, {"sqrt": math.sqrt}, dict(n=n, P=p, F=7)) for p in P]), name
+            if m.link:
+                assert cube(xs, name).flatten().tolist() == pytest.approx(
+                    [eval(m.link, {"sqrt": math.sqrt}, dict(n=n, P=p, F=7)) for p in P]
+                ), name
+
 
 def test_links_are_proven_increasing():
     assert all(is_increasing(m.link) for m in MEASURES.values() if m.monotone)
     assert not any(map(is_increasing, ("-P", "(P - n)**2", "F", "1/P", "sqrt(n - P/n)")))
 
+
 def test_rank_correlation_against_scipy():
     from scipy.stats import spearmanr
+
     g = np.random.default_rng(0)
-    scores = {"a": g.normal(size=(4, 5)), "b": g.integers(0, 4, (4, 5)), "c": torch.from_numpy(g.normal(size=20)).requires_grad_()}
-    np.testing.assert_allclose(rank_correlation(scores), spearmanr(np.stack([scores["a"].ravel(), scores["b"].ravel(), scores["c"].detach().numpy()], 1)).statistic)
+    scores = {
+        "a": g.normal(size=(4, 5)),
+        "b": g.integers(0, 4, (4, 5)),
+        "c": torch.from_numpy(g.normal(size=20)).requires_grad_(),
+    }
+    np.testing.assert_allclose(
+        rank_correlation(scores),
+        spearmanr(
+            np.stack([scores["a"].ravel(), scores["b"].ravel(), scores["c"].detach().numpy()], 1)
+        ).statistic,
+    )
     assert np.isnan(rank_correlation({"a": [1, 2], "b": [3, 3]})[0, 1])
     near = np.array([1, 2, 3, 3 + 1e-14])
     assert rank_correlation({"a": near, "b": near[[0, 1, 3, 2]]})[0, 1] == pytest.approx(1)
-    with pytest.raises(ValueError, match="same tuples"): rank_correlation({"a": [1, 2], "b": [3, 3, 3]})
-    with pytest.raises(ValueError, match="at least two"): rank_correlation({"a": [1, 2]})
+    with pytest.raises(ValueError, match="same tuples"):
+        rank_correlation({"a": [1, 2], "b": [3, 3, 3]})
+    with pytest.raises(ValueError, match="at least two"):
+        rank_correlation({"a": [1, 2]})
+
 
 @pytest.mark.parametrize("n", range(2, 7))
 def test_classes(n):
     xs = batches(n, F=16, sizes=(9, 8, 5, 4, 3, 2), seed=n)
     classes = [set(c) for c in rank_classes({k: cube(xs, k) for k in usable(n)})]
     mono = {k for k, m in MEASURES.items() if m.monotone}
-    if n == 2: mono |= {"leave_one_out", "einsum", "symile"}
-    assert mono in classes and {"l2norm", "rms_feature"} in classes and (n == 2 or {"einsum", "symile"} in classes) and (n > 2 or {"gram_volume", "pmrl"} in classes)
+    if n == 2:
+        mono |= {"leave_one_out", "einsum", "symile"}
+    assert (
+        mono in classes
+        and {"l2norm", "rms_feature"} in classes
+        and (n == 2 or {"einsum", "symile"} in classes)
+        and (n > 2 or {"gram_volume", "pmrl"} in classes)
+    )
     assert len(classes) == {2: 7, 3: 11}.get(n, 10)
 
+
 # ---------------------------------------------------------------- vectors with given inner products
+
 
 @quick
 @given(st.integers(1, 5), st.integers(0, 3), st.integers(0, 10**6))
@@ -256,54 +401,83 @@ def test_with_gram(n, extra, seed):
     assert all(isinstance(y, np.ndarray) and y.shape == (n + extra,) for y in ys)
     np.testing.assert_array_equal(ys, with_gram(G[0, 0].numpy(), n + extra, seed))
 
+
 def test_with_gram_has_no_preferred_direction():
-    x, = with_gram(torch.ones(4000, 1, 1, dtype=torch.float64), 3, 0)
-    assert (x.mean(0).abs() < .04).all() and (x.square().mean(0) - 1/3).abs().max() < .02
+    (x,) = with_gram(torch.ones(4000, 1, 1, dtype=torch.float64), 3, 0)
+    assert (x.mean(0).abs() < 0.04).all() and (x.square().mean(0) - 1 / 3).abs().max() < 0.02
+
 
 def test_with_gram_refuses():
-    with pytest.raises(ValueError, match="no vectors have"): with_gram([[1, -.6, -.6], [-.6, 1, -.6], [-.6, -.6, 1]], 4)
-    with pytest.raises(ValueError, match="at least 2 features; 1"): with_gram(np.eye(2), 1)
-    with pytest.raises(ValueError, match="symmetric"): with_gram([[1., 0], [.5, 1]], 2)
+    with pytest.raises(ValueError, match="no vectors have"):
+        with_gram([[1, -0.6, -0.6], [-0.6, 1, -0.6], [-0.6, -0.6, 1]], 4)
+    with pytest.raises(ValueError, match="at least 2 features; 1"):
+        with_gram(np.eye(2), 1)
+    with pytest.raises(ValueError, match="symmetric"):
+        with_gram([[1.0, 0], [0.5, 1]], 2)
+
 
 # ---------------------------------------------------------------- significance of a cosine
 
+
 def test_cosine_tail_is_the_share_of_a_cap():
     from scipy.integrate import quad
-    spec = {2: [.46812, .43591, .40301, .36901, .33333, .29517, .25318, .20483, .14357], 3: [.45, .4, .35, .3, .25, .2, .15, .1, .05],
-            4: [.43644, .37353, .31192, .25232, .1955, .14238, .09406, .05204, .01869], 5: [.42525, .352, .28175, .216, .15625, .104, .06075, .028, .00725]}
-    t = np.arange(1, 10)/10
-    for n, values in spec.items(): np.testing.assert_allclose(cosine_tail(t, n), values, atol=6e-6)
+
+    spec = {
+        2: [0.46812, 0.43591, 0.40301, 0.36901, 0.33333, 0.29517, 0.25318, 0.20483, 0.14357],
+        3: [0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05],
+        4: [0.43644, 0.37353, 0.31192, 0.25232, 0.1955, 0.14238, 0.09406, 0.05204, 0.01869],
+        5: [0.42525, 0.352, 0.28175, 0.216, 0.15625, 0.104, 0.06075, 0.028, 0.00725],
+    }
+    t = np.arange(1, 10) / 10
+    for n, values in spec.items():
+        np.testing.assert_allclose(cosine_tail(t, n), values, atol=6e-6)
     for n in (2, 3, 7, 64):
-        cap = lambda a: quad(lambda u: math.sin(u)**(n-2), 0, a)[0]
-        for c in (-.95, -.3, 0, .2, .7): assert cosine_tail(c, n) == pytest.approx(cap(math.acos(c))/cap(math.pi), rel=1e-7)
-    np.testing.assert_allclose(cosine_tail(t, 2), np.arccos(t)/math.pi)
-    assert cosine_tail(1, 9) == 0 and cosine_tail(-1, 9) == 1 and cosine_tail(0, 9) == .5
+        cap = lambda a: quad(lambda u: math.sin(u) ** (n - 2), 0, a)[0]
+        for c in (-0.95, -0.3, 0, 0.2, 0.7):
+            assert cosine_tail(c, n) == pytest.approx(cap(math.acos(c)) / cap(math.pi), rel=1e-7)
+    np.testing.assert_allclose(cosine_tail(t, 2), np.arccos(t) / math.pi)
+    assert cosine_tail(1, 9) == 0 and cosine_tail(-1, 9) == 1 and cosine_tail(0, 9) == 0.5
+
 
 def test_cosine_tail_of_samples():
     g = torch.Generator().manual_seed(0)
     for n in (2, 5, 40):
         x, y = (torch.nn.functional.normalize(torch.randn(400, n, generator=g), dim=1) for _ in range(2))
-        for c in (-.4, .1, .5): assert (x @ y.T >= c).float().mean().item() == pytest.approx(cosine_tail(c, n), abs=5*.5/400)     # pairwise independent: sd <= .5/sqrt(400^2)
+        for c in (-0.4, 0.1, 0.5):
+            assert (x @ y.T >= c).float().mean().item() == pytest.approx(
+                cosine_tail(c, n), abs=5 * 0.5 / 400
+            )  # pairwise independent: sd <= .5/sqrt(400^2)
+
 
 def test_cosine_tail_kinds():
-    assert isinstance(cosine_tail(.5, 3), float) and isinstance(cosine_tail(np.array([.5]), 3), np.ndarray)
-    out = cosine_tail(torch.tensor([[.5]]), 3)
-    assert out.dtype == torch.float32 and out.shape == (1, 1) and out.item() == .25
+    assert isinstance(cosine_tail(0.5, 3), float) and isinstance(cosine_tail(np.array([0.5]), 3), np.ndarray)
+    out = cosine_tail(torch.tensor([[0.5]]), 3)
+    assert out.dtype == torch.float32 and out.shape == (1, 1) and out.item() == 0.25
     for bad in (1.1, float("nan")):
-        with pytest.raises(ValueError, match=r"\[-1, 1\]"): cosine_tail(bad, 3)
-    with pytest.raises(ValueError, match="two dimensions"): cosine_tail(.5, 1)
+        with pytest.raises(ValueError, match=r"\[-1, 1\]"):
+            cosine_tail(bad, 3)
+    with pytest.raises(ValueError, match="two dimensions"):
+        cosine_tail(0.5, 1)
+
 
 # ---------------------------------------------------------------- statistics of points
 
-def signed(v, p): return math.copysign(abs(v)**p, v)
+
+def signed(v, p):
+    return math.copysign(abs(v) ** p, v)
+
 
 def statistic(name, xs):
-    n, mean = len(xs), sum(xs)/len(xs)
-    p = {"mean": 1, "l2mean": 2, "l3mean": 3, "dynmean": n, "lsqrtmean": .5}.get(name)
-    if name == "variance": return sum((x - mean)**2 for x in xs)/n
-    if name == "std": return math.sqrt(sum((x - mean)**2 for x in xs)/n)
-    if p % 2 == 0: return (sum(x**p for x in xs)/n)**(1/p)
-    return signed(sum(signed(x, p) for x in xs)/n, 1/p)
+    n, mean = len(xs), sum(xs) / len(xs)
+    p = {"mean": 1, "l2mean": 2, "l3mean": 3, "dynmean": n, "lsqrtmean": 0.5}.get(name)
+    if name == "variance":
+        return sum((x - mean) ** 2 for x in xs) / n
+    if name == "std":
+        return math.sqrt(sum((x - mean) ** 2 for x in xs) / n)
+    if p % 2 == 0:
+        return (sum(x**p for x in xs) / n) ** (1 / p)
+    return signed(sum(signed(x, p) for x in xs) / n, 1 / p)
+
 
 @quick
 @given(st.integers(1, 12), st.integers(0, 10**6))
@@ -313,35 +487,53 @@ def test_statistics_against_loops(n, seed):
     assert list(found) == list(STATISTICS)
     for name, value in found.items():
         for b in range(2):
-            for f in range(3): assert value[b, f].item() == pytest.approx(statistic(name, points[b, :, f].tolist()), rel=1e-7, abs=1e-9), name
-    for name, value in point_statistics(points[:, torch.randperm(n)]*3).items(): torch.testing.assert_close(value, found[name]*(9 if name == "variance" else 3))
+            for f in range(3):
+                assert value[b, f].item() == pytest.approx(
+                    statistic(name, points[b, :, f].tolist()), rel=1e-7, abs=1e-9
+                ), name
+    for name, value in point_statistics(points[:, torch.randperm(n)] * 3).items():
+        torch.testing.assert_close(value, found[name] * (9 if name == "variance" else 3))
+
 
 def test_power_means_are_ordered_and_do_not_overflow():
     x = np.random.default_rng(0).random((5, 12, 2))
     s = point_statistics(x)
-    assert all((s[a] <= s[b] + 1e-12).all() for a, b in itertools.pairwise(("lsqrtmean", "mean", "l2mean", "l3mean", "dynmean"))) and (s["dynmean"] <= x.max(-2)).all()
-    np.testing.assert_allclose(point_statistics(x*1e150)["dynmean"], s["dynmean"]*1e150)
+    assert (
+        all(
+            (s[a] <= s[b] + 1e-12).all()
+            for a, b in itertools.pairwise(("lsqrtmean", "mean", "l2mean", "l3mean", "dynmean"))
+        )
+        and (s["dynmean"] <= x.max(-2)).all()
+    )
+    np.testing.assert_allclose(point_statistics(x * 1e150)["dynmean"], s["dynmean"] * 1e150)
     zero = point_statistics(torch.zeros(4, 2))
     assert all(v.eq(0).all() and isinstance(v, torch.Tensor) for v in zero.values())
-    with pytest.raises(ValueError, match="points have shape"): point_statistics([1., 2])
+    with pytest.raises(ValueError, match="points have shape"):
+        point_statistics([1.0, 2])
+
 
 # ---------------------------------------------------------------- the product
+
 
 def test_einsum_of_independent_directions_has_mean_square_F_to_1_minus_n():
     g = torch.Generator().manual_seed(0)
     for n, F in ((2, 7), (3, 16), (6, 5)):
         c = score([torch.randn(200_000, F, generator=g) for _ in range(n)], "einsum")
-        assert c.square().mean().item()*F**(n-1) == pytest.approx(1, abs=.05)
+        assert c.square().mean().item() * F ** (n - 1) == pytest.approx(1, abs=0.05)
+
 
 def test_einsum_best_partner_of_two_equal_vectors_is_their_square():
     v = batches(1, F=6, sizes=(9,))[0].abs()
-    u = v/v.norm(dim=1, keepdim=True)
-    best = score([v, v, v*v], "einsum")
+    u = v / v.norm(dim=1, keepdim=True)
+    best = score([v, v, v * v], "einsum")
     torch.testing.assert_close(best, u.square().norm(dim=1))
-    assert (best > score([v]*3, "einsum")).all()
-    for seed in range(20): assert (best >= score([v, v, batches(1, F=6, sizes=(9,), seed=seed)[0]], "einsum")).all()
+    assert (best > score([v] * 3, "einsum")).all()
+    for seed in range(20):
+        assert (best >= score([v, v, batches(1, F=6, sizes=(9,), seed=seed)[0]], "einsum")).all()
+
 
 # ---------------------------------------------------------------- kinds of arrays
+
 
 def test_numpy_and_precision():
     xs = batches(4)
@@ -351,42 +543,71 @@ def test_numpy_and_precision():
         np.testing.assert_array_equal(arrays, want)
         single = cube([x.float() for x in xs], name)
         assert single.dtype == torch.float32
-        torch.testing.assert_close(single.double(), want, rtol=1e-4, atol=2e-3 if name == "gram_volume" else 1e-4)
+        torch.testing.assert_close(
+            single.double(), want, rtol=1e-4, atol=2e-3 if name == "gram_volume" else 1e-4
+        )
         half = [x.bfloat16() for x in xs]
         torch.testing.assert_close(cube(half, name), cube([x.float() for x in half], name))
         assert cube(half, name).dtype == torch.float32
     assert isinstance(score([x[0].numpy() for x in xs]), np.generic | np.ndarray)
 
+
 def test_extreme_scales():
     xs = batches(3)
-    for factor in (1e-200, 1e200): torch.testing.assert_close(cube([x*factor for x in xs]), cube(xs))
+    for factor in (1e-200, 1e200):
+        torch.testing.assert_close(cube([x * factor for x in xs]), cube(xs))
+
 
 def test_leave_one_out_with_a_zero_rest():
-    a = torch.tensor([[1., 0]]); b = torch.tensor([[0., 1]])
+    a = torch.tensor([[1.0, 0]])
+    b = torch.tensor([[0.0, 1]])
     assert cube([a, b, -b], "leave_one_out").item() == pytest.approx(-math.sqrt(2), abs=1e-6)
+
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_agrees():
     xs = batches(4)
-    for name in usable(4): torch.testing.assert_close(cube([x.cuda() for x in xs], name).cpu(), cube(xs, name), rtol=1e-7, atol=1e-6)
+    for name in usable(4):
+        torch.testing.assert_close(
+            cube([x.cuda() for x in xs], name).cpu(), cube(xs, name), rtol=1e-7, atol=1e-6
+        )
+
 
 # ---------------------------------------------------------------- bad input
 
-@pytest.mark.parametrize("xs, says", [
-    ([torch.ones(2, 3), torch.ones(2, 4)], r"same number of features; \[3, 4\]"), ([torch.ones(2, 3)], "at least two modalities; 1 came"), ([], "at least two"),
-    ([torch.ones(2, 3), torch.ones(0, 3)], "at least one row"), ([torch.ones(2, 3), torch.zeros(2, 3)], r"modality 1, rows \[0, 1\] are zero"),
-    ([torch.ones(2, 3), torch.full((2, 3), math.nan)], "modality 1.*NaN"), ([torch.ones(2, 3), torch.ones(2, 3) > 0], "real arrays"), ([torch.ones(3), torch.ones(2, 3)], "use `score`|Use `score`"),
-])
+
+@pytest.mark.parametrize(
+    "xs, says",
+    [
+        ([torch.ones(2, 3), torch.ones(2, 4)], r"same number of features; \[3, 4\]"),
+        ([torch.ones(2, 3)], "at least two modalities; 1 came"),
+        ([], "at least two"),
+        ([torch.ones(2, 3), torch.ones(0, 3)], "at least one row"),
+        ([torch.ones(2, 3), torch.zeros(2, 3)], r"modality 1, rows \[0, 1\] are zero"),
+        ([torch.ones(2, 3), torch.full((2, 3), math.nan)], "modality 1.*NaN"),
+        ([torch.ones(2, 3), torch.ones(2, 3) > 0], "real arrays"),
+        ([torch.ones(3), torch.ones(2, 3)], "use `score`|Use `score`"),
+    ],
+)
 def test_bad_batches(xs, says):
-    with pytest.raises(ValueError, match=says): cube(xs)
+    with pytest.raises(ValueError, match=says):
+        cube(xs)
+
 
 def test_bad_options():
     xs = batches(4)
-    with pytest.raises(ValueError, match="unknown measure 'cosine'.*sst_sum.*pmrl"): cube(xs, "cosine")
-    with pytest.raises(ValueError, match="exactly 3 vectors; 4 came"): cube(xs, "triangle")
-    with pytest.raises(ValueError, match="None, 'thesis' or 'positive'"): cube(xs, shrink="james")
+    with pytest.raises(ValueError, match="unknown measure 'cosine'.*sst_sum.*pmrl"):
+        cube(xs, "cosine")
+    with pytest.raises(ValueError, match="exactly 3 vectors; 4 came"):
+        cube(xs, "triangle")
+    with pytest.raises(ValueError, match="None, 'thesis' or 'positive'"):
+        cube(xs, shrink="james")
     for name in ("einsum", "leave_one_out", "norm_sum", "delta_h_abs"):
-        with pytest.raises(ValueError, match="does not use"): cube(xs, name, shrink="positive")
-    with pytest.raises(ValueError, match=r"1000 x 1000 x 1000 x 1000 = 1000000000000 cells, 3725.3 GiB.*streaming"): cube([torch.ones(1000, 2)]*4)
-    assert cube([torch.zeros(2, 3)]*2, normalise=False).eq(0).all()
+        with pytest.raises(ValueError, match="does not use"):
+            cube(xs, name, shrink="positive")
+    with pytest.raises(
+        ValueError, match=r"1000 x 1000 x 1000 x 1000 = 1000000000000 cells, 3725.3 GiB.*streaming"
+    ):
+        cube([torch.ones(1000, 2)] * 4)
+    assert cube([torch.zeros(2, 3)] * 2, normalise=False).eq(0).all()

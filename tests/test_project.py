@@ -1,4 +1,5 @@
 "The project itself: notebooks and package in step, notebooks clean, README and ledger up to date, house rules."
+
 import ast
 import json
 import re
@@ -21,7 +22,9 @@ name = lambda p: p.relative_to(ROOT).as_posix()
 
 
 def tool(command, folder):
-    subprocess.run([str(Path(sys.executable).with_name(command))], cwd=folder, check=True, capture_output=True)
+    subprocess.run(
+        [str(Path(sys.executable).with_name(command))], cwd=folder, check=True, capture_output=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,8 @@ def rebuilt(tmp_path_factory):
     "A copy of the notebooks, exported and cleaned."
     folder = tmp_path_factory.mktemp("rebuilt")
     shutil.copytree(ROOT / "nbs", folder / "nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    for file in ("settings.ini", "pyproject.toml", "setup.py"): shutil.copy(ROOT / file, folder)
+    for file in ("settings.ini", "pyproject.toml", "setup.py"):
+        shutil.copy(ROOT / file, folder)
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     tool("nbdev_export", folder)
     tool("nbdev_clean", folder)
@@ -38,9 +42,18 @@ def rebuilt(tmp_path_factory):
 
 def test_package_is_what_the_notebooks_export(rebuilt):
     "Run `make export` when this fails; the notebook at fault is named."
-    ours, theirs = ({p.relative_to(f / "brace_nb").as_posix(): p.read_text() for p in (f / "brace_nb").rglob("*.py")} for f in (ROOT, rebuilt))
-    source = lambda text: (re.search(r"File to edit: [./]*(\S+\.ipynb)", text) or ["", "a deleted notebook"])[1]
-    wrong = [f"{k} <- {source(theirs.get(k) or ours[k])}" for k in sorted(ours.keys() | theirs.keys()) if ours.get(k) != theirs.get(k)]
+    ours, theirs = (
+        {p.relative_to(f / "brace_nb").as_posix(): p.read_text() for p in (f / "brace_nb").rglob("*.py")}
+        for f in (ROOT, rebuilt)
+    )
+    source = lambda text: (re.search(r"File to edit: [./]*(\S+\.ipynb)", text) or ["", "a deleted notebook"])[
+        1
+    ]
+    wrong = [
+        f"{k} <- {source(theirs.get(k) or ours[k])}"
+        for k in sorted(ours.keys() | theirs.keys())
+        if ours.get(k) != theirs.get(k)
+    ]
     assert not wrong, f"not in step with their notebooks: {wrong}"
 
 
@@ -56,8 +69,10 @@ def test_experiment_keeps_the_house_rules(path):
     assert not any(c["outputs"] for c in cells), "experiments are stored without outputs"
     for cell in code_cells(path):
         for node in ast.walk(ast.parse(cell["source"])):
-            if isinstance(node, ast.FunctionDef): assert node.end_lineno - node.lineno <= 5, f"{node.name} belongs in a lesson notebook"
-            if isinstance(node, ast.ImportFrom): assert not any(a.name == "*" for a in node.names), "import names, the engine follows them"
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno <= 5, f"{node.name} belongs in a lesson notebook"
+            if isinstance(node, ast.ImportFrom):
+                assert not any(a.name == "*" for a in node.names), "import names, the engine follows them"
 
 
 def test_every_row_of_the_ledger_is_recorded_where_it_says_and_nowhere_else():
@@ -80,7 +95,9 @@ def test_committed_figures_have_their_numbers_and_facts():
     for png in pictures:
         facts = json.loads(png.with_suffix(".json").read_text())
         assert facts["profile"] == "cpu" and len(facts["alt"].split()) >= 4 and facts["run"]["commit"]
-        assert any(f.endswith(".csv") for f in facts["files"]) and all((ROOT / "figures" / f).exists() for f in facts["files"] if not f.endswith(".svg"))
+        assert any(f.endswith(".csv") for f in facts["files"]) and all(
+            (ROOT / "figures" / f).exists() for f in facts["files"] if not f.endswith(".svg")
+        )
         assert set(facts["claims"]) <= set(load_claims())
 
 
@@ -89,13 +106,28 @@ def test_readme_is_the_front_page():
 
 
 def test_lock_covers_the_declared_requirements():
-    locked = {re.split(r"[=<>]", line)[0].lower().replace("-", "_") for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#"}
+    locked = {
+        re.split(r"[=<>]", line)[0].lower().replace("-", "_")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line and line[0] != "#"
+    }
     settings = (ROOT / "settings.ini").read_text()
-    declared = {re.split(r"[=<>]", w)[0].lower().replace("-", "_") for line in re.findall(r"^\w*requirements = (.*)$", settings, re.M) for w in line.split()}
+    declared = {
+        re.split(r"[=<>]", w)[0].lower().replace("-", "_")
+        for line in re.findall(r"^\w*requirements = (.*)$", settings, re.M)
+        for w in line.split()
+    }
     assert declared <= locked, f"constraints.txt does not pin {sorted(declared - locked)}"
-    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text(), "the lock names the version, not the +cpu build, so that it holds on any machine"
+    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text(), (
+        "the lock names the version, not the +cpu build, so that it holds on any machine"
+    )
 
 
 def test_import_needs_only_numpy_and_torch():
     code = "import sys; import brace_nb, brace_nb.codes.projection; print(sorted({m.split('.')[0] for m in sys.modules} & {'numba','matplotlib','pandas','open_clip','fastcore','sklearn','usearch','pyarrow','PIL'}))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

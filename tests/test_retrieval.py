@@ -1,5 +1,7 @@
 "Retrieval: ranks, recall, chance, duplicates, blocks."
-import subprocess, sys
+
+import subprocess
+import sys
 from math import comb
 
 import numpy as np
@@ -8,23 +10,39 @@ import torch
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
-from brace_nb.evaluation.retrieval import chance_recall, embedding_ranks, ranks, recall_at_k, retrieval_report, same_text, summarise_ranks
+from brace_nb.evaluation.retrieval import (
+    chance_recall,
+    embedding_ranks,
+    ranks,
+    recall_at_k,
+    retrieval_report,
+    same_text,
+    summarise_ranks,
+)
+
 
 def slow_ranks(similarity, relevant):
     "Sort each row with irrelevant items first among equals; the place of the first relevant item."
     out = []
     for row, own in zip(similarity, relevant):
         order = sorted(range(len(row)), key=lambda j: (-row[j], j in own))
-        out.append(1 + next(place - sum(o in own for o in order[:place]) for place, j in enumerate(order) if j in own))
+        out.append(
+            1
+            + next(place - sum(o in own for o in order[:place]) for place, j in enumerate(order) if j in own)
+        )
     return out
+
 
 @st.composite
 def problems(draw, dtype=np.float64):
     n, m = draw(st.integers(1, 6)), draw(st.integers(1, 7))
-    similarity = draw(arrays(dtype, (n, m), elements=st.integers(0, 4)))       # few levels: many ties
+    similarity = draw(arrays(dtype, (n, m), elements=st.integers(0, 4)))  # few levels: many ties
     return similarity, [sorted(draw(st.sets(st.integers(0, m - 1), min_size=1))) for _ in range(n)]
 
-def matrix(relevant, m): return np.array([[j in own for j in range(m)] for own in relevant])
+
+def matrix(relevant, m):
+    return np.array([[j in own for j in range(m)] for own in relevant])
+
 
 @settings(max_examples=200, deadline=None)
 @given(problems(), st.integers(1, 20))
@@ -35,9 +53,12 @@ def test_ranks_equal_a_stable_sort_in_every_form(problem, chunk):
     assert got.dtype == np.int64 and got.tolist() == want
     assert ranks(similarity, relevant, chunk=chunk).tolist() == want
     assert ranks(similarity, matrix(relevant, similarity.shape[1])).tolist() == want
-    assert ranks(similarity, [own + own for own in relevant]).tolist() == want            # repeats do not count twice
-    on_torch = ranks(torch.from_numpy(similarity), torch.from_numpy(matrix(relevant, similarity.shape[1])), chunk=chunk)
+    assert ranks(similarity, [own + own for own in relevant]).tolist() == want  # repeats do not count twice
+    on_torch = ranks(
+        torch.from_numpy(similarity), torch.from_numpy(matrix(relevant, similarity.shape[1])), chunk=chunk
+    )
     assert isinstance(on_torch, torch.Tensor) and on_torch.dtype == torch.int64 and on_torch.tolist() == want
+
 
 @settings(max_examples=60, deadline=None)
 @given(problems())
@@ -47,66 +68,108 @@ def test_ranks_do_not_depend_on_order_or_monotone_rescaling(problem):
     back = np.argsort(perm)
     want = ranks(similarity, relevant).tolist()
     assert ranks(similarity[:, perm], [[back[j] for j in own] for own in relevant]).tolist() == want
-    assert ranks(np.exp(similarity/3) - 7, relevant).tolist() == want
+    assert ranks(np.exp(similarity / 3) - 7, relevant).tolist() == want
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, np.int64, np.uint8, np.uint16, np.uint32, bool])
+
+@pytest.mark.parametrize(
+    "dtype", [np.float16, np.float32, np.int8, np.int64, np.uint8, np.uint16, np.uint32, bool]
+)
 def test_every_number_type(dtype):
     x = np.array([[1, 0, 1], [0, 1, 0]]).astype(dtype)
     assert ranks(x).tolist() == [2, 1]
-    if dtype not in (np.uint16, np.uint32): assert ranks(torch.from_numpy(x)).tolist() == [2, 1]
+    if dtype not in (np.uint16, np.uint32):
+        assert ranks(torch.from_numpy(x)).tolist() == [2, 1]
+
 
 def test_bfloat16_infinities_strides_read_only_and_gradients():
-    assert ranks(torch.tensor([[1., 0], [0, 1]], dtype=torch.bfloat16, requires_grad=True)).tolist() == [1, 1]
+    assert ranks(torch.tensor([[1.0, 0], [0, 1]], dtype=torch.bfloat16, requires_grad=True)).tolist() == [
+        1,
+        1,
+    ]
     assert ranks(np.array([[-np.inf, np.inf], [np.inf, np.inf]])).tolist() == [2, 2]
-    x = np.arange(20.).reshape(4, 5)
+    x = np.arange(20.0).reshape(4, 5)
     assert ranks(x[::-1, ::-1]).tolist() == ranks(x[::-1, ::-1].copy()).tolist()
     x.setflags(write=False)
     assert ranks(x).tolist() == [5, 4, 3, 2]
+
 
 def test_owner_numbers_and_empty_query_sets():
     assert ranks(np.eye(3)[[2, 0, 0]], [2, 0, 1]).tolist() == [1, 1, 3]
     assert ranks(np.zeros((0, 4))).shape == (0,) and ranks(np.zeros((0, 0))).shape == (0,)
 
-@pytest.mark.parametrize("similarity, relevant, message", [
-    (np.full((2, 2), np.nan), None, r"queries \[0, 1\] hold NaN"), (np.zeros((3, 2)), None, "at least as many items as queries"), (np.zeros(3), None, "matrix of numbers"), (np.array([["a"]]), None, "matrix of numbers"),
-    (np.zeros((2, 2), complex), None, "matrix of numbers"), (np.zeros((2, 2)), [[0], []], r"1 have none, the first are \[1\]"), (np.zeros((2, 2)), [0], "one entry for each of 2"), (np.zeros((2, 2)), [0, 2], r"items \[2\]"),
-    (np.zeros((2, 2)), [0, -1], r"items \[-1\]"), (np.zeros((2, 2)), [0.0, 1.0], "item number"), (np.zeros((2, 2)), np.eye(2), "must be boolean"), (np.zeros((2, 2)), np.ones((2, 3), bool), "must be boolean of shape"),
-    (np.zeros((2, 2)), np.zeros((2, 2), bool), "2 have none")])
+
+@pytest.mark.parametrize(
+    "similarity, relevant, message",
+    [
+        (np.full((2, 2), np.nan), None, r"queries \[0, 1\] hold NaN"),
+        (np.zeros((3, 2)), None, "at least as many items as queries"),
+        (np.zeros(3), None, "matrix of numbers"),
+        (np.array([["a"]]), None, "matrix of numbers"),
+        (np.zeros((2, 2), complex), None, "matrix of numbers"),
+        (np.zeros((2, 2)), [[0], []], r"1 have none, the first are \[1\]"),
+        (np.zeros((2, 2)), [0], "one entry for each of 2"),
+        (np.zeros((2, 2)), [0, 2], r"items \[2\]"),
+        (np.zeros((2, 2)), [0, -1], r"items \[-1\]"),
+        (np.zeros((2, 2)), [0.0, 1.0], "item number"),
+        (np.zeros((2, 2)), np.eye(2), "must be boolean"),
+        (np.zeros((2, 2)), np.ones((2, 3), bool), "must be boolean of shape"),
+        (np.zeros((2, 2)), np.zeros((2, 2), bool), "2 have none"),
+    ],
+)
 def test_bad_input(similarity, relevant, message):
-    with pytest.raises(ValueError, match=message): ranks(similarity, relevant)
+    with pytest.raises(ValueError, match=message):
+        ranks(similarity, relevant)
+
 
 def test_nan_is_found_in_later_blocks_with_the_right_number():
-    x = np.zeros((5, 5)); x[4, 2] = np.nan
-    with pytest.raises(ValueError, match=r"queries \[4\]"): ranks(x, chunk=5)
+    x = np.zeros((5, 5))
+    x[4, 2] = np.nan
+    with pytest.raises(ValueError, match=r"queries \[4\]"):
+        ranks(x, chunk=5)
+
 
 def test_summary():
     got = summarise_ranks([1, 2, 6, 20], ks=(1, 5))
-    assert got == {"R@1": .25, "R@5": .5, "MedR": 4.0, "MRR": pytest.approx((1 + 1/2 + 1/6 + 1/20)/4)}
+    assert got == {
+        "R@1": 0.25,
+        "R@5": 0.5,
+        "MedR": 4.0,
+        "MRR": pytest.approx((1 + 1 / 2 + 1 / 6 + 1 / 20) / 4),
+    }
     assert summarise_ranks(torch.tensor([1, 3]))["MedR"] == 2.0
     for bad in ([], [0, 1], [[1]]):
-        with pytest.raises(ValueError, match="ranks must be"): summarise_ranks(bad)
+        with pytest.raises(ValueError, match="ranks must be"):
+            summarise_ranks(bad)
     for ks in ((), (0,), (1.5,), (True,)):
-        with pytest.raises(ValueError, match="ks must be"): summarise_ranks([1], ks)
+        with pytest.raises(ValueError, match="ks must be"):
+            summarise_ranks([1], ks)
+
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.data())
 def test_chance_is_the_binomial_formula(items, k, data):
     counts = data.draw(st.lists(st.integers(1, items), min_size=1, max_size=4))
-    want = np.mean([1 - comb(items - c, k)/comb(items, k) if k <= items else 1. for c in counts])
+    want = np.mean([1 - comb(items - c, k) / comb(items, k) if k <= items else 1.0 for c in counts])
     assert chance_recall(k, items, np.array(counts)) == pytest.approx(want, abs=1e-12)
+
 
 def test_chance_is_what_random_scores_reach():
     rng = np.random.default_rng(0)
-    relevant = [[0, 1, 2]]*20000
+    relevant = [[0, 1, 2]] * 20000
     got = recall_at_k(rng.random((20000, 12)), (1, 3, 6), relevant)
-    for k in got: assert got[k] == pytest.approx(chance_recall(k, 12, 3), abs=.015)
+    for k in got:
+        assert got[k] == pytest.approx(chance_recall(k, 12, 3), abs=0.015)
     for bad in (0, 13, 1.5):
-        with pytest.raises(ValueError, match="relevant must be"): chance_recall(1, 12, bad)
+        with pytest.raises(ValueError, match="relevant must be"):
+            chance_recall(1, 12, bad)
+
 
 def test_recall_at_k():
-    x = np.array([[.9, .1, .2], [.5, .5, .1], [.3, .3, .3]])
-    assert recall_at_k(x, (1, 2, 3)) == {1: pytest.approx(1/3), 2: pytest.approx(2/3), 3: 1.0}
-    with pytest.raises(ValueError, match="non-empty"): recall_at_k(np.zeros((0, 3)))
+    x = np.array([[0.9, 0.1, 0.2], [0.5, 0.5, 0.1], [0.3, 0.3, 0.3]])
+    assert recall_at_k(x, (1, 2, 3)) == {1: pytest.approx(1 / 3), 2: pytest.approx(2 / 3), 3: 1.0}
+    with pytest.raises(ValueError, match="non-empty"):
+        recall_at_k(np.zeros((0, 3)))
+
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(0, 10**6))
@@ -116,32 +179,56 @@ def test_report_is_both_directions(images, captions, seed):
     x = rng.integers(0, 4, (images, len(owner))).astype(np.float32)
     own = [np.flatnonzero(owner == i).tolist() for i in range(images)]
     report = retrieval_report(x, own, ks=(1, 2))
-    assert {k: report["i2t"][k] for k in ("R@1", "R@2", "MedR", "MRR")} == summarise_ranks(slow_ranks(x, own), (1, 2))
-    assert {k: report["t2i"][k] for k in ("R@1", "R@2", "MedR", "MRR")} == summarise_ranks(slow_ranks(x.T, [[o] for o in owner]), (1, 2))
-    assert report["t2i"]["chance R@1"] == pytest.approx(1/images) and report["i2t"]["chance R@1"] == pytest.approx(1/images)
-    assert (report["i2t"]["queries"], report["i2t"]["gallery"]) == x.shape == (report["t2i"]["gallery"], report["t2i"]["queries"])
+    assert {k: report["i2t"][k] for k in ("R@1", "R@2", "MedR", "MRR")} == summarise_ranks(
+        slow_ranks(x, own), (1, 2)
+    )
+    assert {k: report["t2i"][k] for k in ("R@1", "R@2", "MedR", "MRR")} == summarise_ranks(
+        slow_ranks(x.T, [[o] for o in owner]), (1, 2)
+    )
+    assert report["t2i"]["chance R@1"] == pytest.approx(1 / images) and report["i2t"][
+        "chance R@1"
+    ] == pytest.approx(1 / images)
+    assert (
+        (report["i2t"]["queries"], report["i2t"]["gallery"])
+        == x.shape
+        == (report["t2i"]["gallery"], report["t2i"]["queries"])
+    )
     assert report == retrieval_report(torch.from_numpy(x), matrix(own, len(owner)), ks=(1, 2))
 
+
 def test_report_names_columns_without_an_owner():
-    with pytest.raises(ValueError, match=r"t2i: 3 queries, of which \[2\] have no relevant"): retrieval_report(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match=r"t2i: 3 queries, of which \[2\] have no relevant"):
+        retrieval_report(np.zeros((2, 3)))
+
 
 def test_same_text_marks_every_owner():
     texts, owner = ["a", "b", "a", "c", "b", "d"], [0, 0, 1, 1, 2, 3]
     assert same_text(texts, owner) == [[0, 1, 2, 4], [0, 2, 3], [1, 4], [5]] and same_text([]) == []
-    assert ranks(np.array([[.1, .9], [.9, .1]]), same_text(["x", "x"])).tolist() == [1, 1]
+    assert ranks(np.array([[0.1, 0.9], [0.9, 0.1]]), same_text(["x", "x"])).tolist() == [1, 1]
     for bad in (["a", None], [1]):
-        with pytest.raises(ValueError, match="texts must be strings"): same_text(bad)
-    for bad in ([0], [0, -1], [.5, 1]):
-        with pytest.raises(ValueError, match="owner must hold"): same_text(["a", "b"], bad)
+        with pytest.raises(ValueError, match="texts must be strings"):
+            same_text(bad)
+    for bad in ([0], [0, -1], [0.5, 1]):
+        with pytest.raises(ValueError, match="owner must hold"):
+            same_text(["a", "b"], bad)
+
 
 @pytest.mark.parametrize("chunk", [1, 7, 10**6])
 def test_embedding_ranks_equal_ranks_of_the_matrix(chunk):
     rng = np.random.default_rng(1)
-    x, y, relevant = rng.integers(-2, 3, (9, 4)).astype(np.float32), rng.integers(-2, 3, (11, 4)).astype(np.float32), [[i, (i + 3) % 11] for i in range(9)]
+    x, y, relevant = (
+        rng.integers(-2, 3, (9, 4)).astype(np.float32),
+        rng.integers(-2, 3, (11, 4)).astype(np.float32),
+        [[i, (i + 3) % 11] for i in range(9)],
+    )
     want = ranks(x @ y.T, relevant)
-    assert (embedding_ranks(x, y, relevant, chunk) == want).all() and (embedding_ranks(torch.from_numpy(x), torch.from_numpy(y), relevant, chunk).numpy() == want).all()
+    assert (embedding_ranks(x, y, relevant, chunk) == want).all() and (
+        embedding_ranks(torch.from_numpy(x), torch.from_numpy(y), relevant, chunk).numpy() == want
+    ).all()
     assert embedding_ranks(x[:0], y).shape == (0,)
-    with pytest.raises(ValueError, match=r"\(N, D\) and \(M, D\)"): embedding_ranks(x, y[:, :3])
+    with pytest.raises(ValueError, match=r"\(N, D\) and \(M, D\)"):
+        embedding_ranks(x, y[:, :3])
+
 
 def test_memory_beyond_the_matrix_is_a_block():
     code = """
@@ -151,8 +238,11 @@ x = np.random.default_rng(0).random((6000, 6000), dtype=np.float32)
 ranks(x[:10, :10]); before = int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])
 ranks(x, chunk=2**20)
 print((int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) - before)/1024)"""
-    grown = float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    grown = float(
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    )
     assert grown < 40, f"{grown} MiB beyond a matrix of 137 MiB"
+
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -1,0 +1,117 @@
+"The proof of concept: same bits again, what validation counts, options that pass through, bad input."
+
+import pytest
+import torch
+
+from brace_nb.ndim.losses import KINDS
+from brace_nb.grounding.proof_of_concept import Views, train, validate
+
+
+def test_views():
+    model = Views(3, 10, 8, noise=0.5, seed=1)
+    items = torch.tensor([4, 4, 7])
+    clean = model(items, noise=0.0)
+    assert (
+        clean.shape == (3, 3, 8)
+        and torch.equal(clean[:, 0], clean[:, 1])
+        and not torch.equal(clean[0], clean[1])
+    )
+    row = model.table[4] / model.table[4].norm()
+    for a in range(3):
+        torch.testing.assert_close(
+            clean[a, 0], torch.nn.functional.gelu(row @ model.first[a]) @ model.second[a]
+        )
+    noisy = model(items)
+    assert not torch.equal(noisy[:, 0], noisy[:, 1])  # the noise is drawn for each view
+    with torch.no_grad():
+        model.table *= 100  # a larger table does not drown the noise
+    torch.testing.assert_close(model(items, noise=0.0), clean)
+
+
+def test_validation_by_loops():
+    "One modality at a time, one view at a time; the same draws by the same generator."
+    model = Views(3, 6, 8, seed=2)
+    with torch.no_grad():
+        model.first[1:], model.second[1:] = model.first[0].clone(), model.second[0].clone()
+    state = model.generator.get_state()
+    found = validate(model, "mean_norm", repeats=2)
+    model.generator.set_state(state)
+    with torch.no_grad():
+        clean, noisy = model(torch.arange(6), noise=0.0), model(torch.arange(6).repeat(2))
+    right = [
+        max(range(6), key=lambda c: torch.cosine_similarity(noisy[a, i], clean[b, c], dim=0).item()) == i % 6
+        for a in range(3)
+        for b in range(3)
+        if a != b
+        for i in range(12)
+    ]
+    assert found["accuracy"] == pytest.approx(sum(right) / len(right))
+    either = [
+        max(range(6), key=lambda c: abs(torch.cosine_similarity(noisy[a, i], clean[b, c], dim=0).item()))
+        == i % 6
+        for a in range(3)
+        for b in range(3)
+        if a != b
+        for i in range(12)
+    ]
+    assert found["either_sign"] == pytest.approx(sum(either) / len(either))
+    unit = noisy / noisy.norm(dim=-1, keepdim=True)
+    assert found["positive"] == pytest.approx(unit.mean(0).norm(dim=-1).mean().item(), rel=1e-5)
+    orders = [torch.randperm(12, generator=model.generator) for _ in range(3)]
+    tuples = [
+        [unit[a, orders[a][k]] for a in range(3)]
+        for k in range(12)
+        if len({int(o[k]) % 6 for o in orders}) > 1
+    ]
+    assert found["negative"] == pytest.approx(
+        sum((sum(t) / 3).norm().item() for t in tuples) / len(tuples), rel=1e-5
+    )
+    assert validate(Views(2, 6, 8, noise=0.0, seed=0))["accuracy"] < 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_learns_and_repeats(kind):
+    options = dict(kind=kind, steps=150, batch=8, items=16, noise=0.1)
+    first = train(3, **options, report=75)
+    assert [h["step"] for h in first] == [75, 150] and first == train(3, **options, report=75) != train(
+        3, **options, seed=1, report=75
+    )
+    assert first[-1]["accuracy"] > 0.5 and first[-1]["positive"] > first[-1]["negative"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(weights="learned"),
+        dict(weights="density"),
+        dict(regions=[(3,), (1, 1, 1)]),
+        dict(labels="exact"),
+        dict(label_smoothing=0.1),
+        dict(measure="mean_norm", shrink="positive"),
+        dict(projection="none"),
+        dict(projection="inv"),
+        dict(projection="iinv"),
+    ],
+)
+def test_options_change_the_result(options):
+    run = lambda **o: train(3, steps=3, batch=4, items=8, **o)[-1]["loss"]
+    changed = run(**options)
+    assert torch.isfinite(torch.tensor(changed))
+    assert (changed == pytest.approx(run())) == (
+        options.get("projection") == "inv"
+    )  # the inverse undoes the projection of the repeated modalities
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        (lambda: Views(1), "at least 2"),
+        (lambda: Views(2, noise=-1.0), "noise"),
+        (lambda: train(2, batch=1), "2 <= batch"),
+        (lambda: train(2, steps=0), "steps >= 1"),
+        (lambda: train(2, kind="lines"), "kind is one of"),
+    ],
+)
+def test_bad_input(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()

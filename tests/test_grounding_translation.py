@@ -1,0 +1,115 @@
+"The whole model of section 3.2 in small: what the tower reads, what learns, what is refused."
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from brace_nb.evaluation.tokens import BRIDGES
+from brace_nb.grounding.translation import WholeModel, train_whole, trim
+from brace_nb.foundations.contrastive import clip_loss
+from brace_nb.foundations.encoders import ByteBPE, EncoderConfig, build_encoder, train_bpe
+
+WORDS = ["red cat", "blue dog", "green bird", "big house", "a small car there", "old tree"]
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def world():
+    tokenizer = ByteBPE(train_bpe(WORDS, 300), 300, 16)
+    tower = build_encoder(
+        EncoderConfig(
+            embed_dim=16,
+            image_model="test_resnet",
+            text_width=16,
+            text_heads=2,
+            vocab_size=300,
+            context_length=16,
+        ),
+        tokenizer,
+        0,
+    ).model
+    return tower, tokenizer, tokenizer(WORDS)
+
+
+@pytest.mark.parametrize("bridge", BRIDGES)
+def test_gradient_reaches_the_source_and_never_the_tower(world, bridge):
+    tower, tokenizer, ids = world
+    tower.requires_grad_(False)
+    model = WholeModel(tower, 300, tokenizer.end, bridge, layers=1, heads=2)
+    out = model(ids)
+    assert out.shape == (len(WORDS), 16) and torch.allclose(
+        out.norm(dim=-1), torch.ones(len(WORDS)), atol=1e-5
+    )
+    (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(0))).sum().backward()
+    assert model.embedding.weight.grad.abs().sum() > 0 and all(p.grad is None for p in tower.parameters())
+    assert not {id(p) for p in tower.parameters()} & {id(p) for p in model.parameters()}
+
+
+def test_chosen_tokens_are_read_as_the_tower_reads_them(world):
+    "Without noise the Gumbel bridge is the tower's own reading of the chosen tokens, up to the end token's place."
+    tower, tokenizer, ids = world
+    model = WholeModel(tower, 300, tokenizer.end, "gumbel one-hot", layers=1, heads=2).eval()
+    with torch.no_grad():
+        states = model.states(ids)
+        chosen = model.to_inputs(states).argmax(-1)
+        assert torch.allclose(model.inputs(states), tower.token_embedding(chosen), atol=1e-6)
+        x = tower.token_embedding(chosen) + tower.positional_embedding[: ids.shape[1]]
+        x = tower.ln_final(tower.transformer(x, attn_mask=tower.attn_mask[: ids.shape[1], : ids.shape[1]]))
+        own = (
+            torch.stack([x[i, (row == tokenizer.end).nonzero()[0, 0]] for i, row in enumerate(ids)])
+            @ tower.text_projection
+        )
+        assert torch.allclose(model(ids), F.normalize(own, dim=-1), atol=1e-5)
+
+
+def test_padding_does_not_matter(world):
+    tower, tokenizer, ids = world
+    model = WholeModel(tower, 300, tokenizer.end, "linear", layers=2, heads=2).eval()
+    with torch.no_grad():
+        assert torch.allclose(model(ids), model(trim(ids)), atol=1e-5)
+    assert trim(ids).shape[1] == max((row != 0).sum() for row in ids) and trim(
+        torch.zeros(2, 5, dtype=torch.long)
+    ).shape == (2, 1)
+
+
+def test_training_repeats_lowers_the_loss_and_counts_cosines(world):
+    tower, tokenizer, ids = world
+    with torch.no_grad():
+        target = F.normalize(tower.encode_text(ids.roll(1, 0)), dim=-1)
+    runs = []
+    for _ in range(2):
+        model = WholeModel(tower, 300, tokenizer.end, "identity", layers=1, heads=2, seed=3)
+        runs.append(
+            train_whole(
+                model,
+                ids,
+                [target, target],
+                lambda f: (clip_loss(f[0], f[-1], 10.0) + clip_loss(f[1], f[-1], 10.0)) / 2,
+                steps=25,
+                batch_size=6,
+                learning_rate=3e-3,
+            )
+        )
+    assert runs[0] == runs[1] and runs[0][-1]["loss"] < runs[0][0]["loss"]
+    model = WholeModel(tower, 300, tokenizer.end, "identity", layers=1, heads=2, seed=3)
+    with torch.no_grad():
+        S = (model(ids) @ target.T).numpy()
+    assert np.isclose(runs[0][0]["positive"], np.trace(S) / 6, atol=1e-5) and np.isclose(
+        runs[0][0]["negative"], (S.sum() - np.trace(S)) / 30, atol=1e-5
+    )
+
+
+def test_bad_input_is_refused(world):
+    tower, tokenizer, ids = world
+    model = WholeModel(tower, 300, tokenizer.end, layers=1, heads=2)
+    with pytest.raises(ValueError, match="identity, linear, soft tokens, gumbel one-hot"):
+        WholeModel(tower, 300, tokenizer.end, "beam")
+    for frozen, size, message in (
+        ([], 2, "one modality"),
+        ([torch.zeros(2, 16)], 2, "features of the 6 items"),
+        ([torch.zeros(6, 16)], 7, "from 2 to the number of items"),
+        ([torch.zeros(6, 16)], 1, "from 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_whole(model, ids, frozen, lambda f: f[0].sum(), 1, size)
