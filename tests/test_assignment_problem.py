@@ -74,8 +74,8 @@ def test_identities(s):
         assert alpha == pytest.approx(sigma) and alpha == pytest.approx(scores(z, t).recall)
 
 
-def test_stated_normalisers():
-    "The exact solver against itself under the thesis's normaliser."
+def test_stated_normalizers():
+    "The exact solver against itself under the thesis's normalizer."
     for h, w, says in ((11, 12, 0.957), (11, 84, 0.232), (66, 84, 0.88), (20, 20, 1)):
         t = optimum(np.random.default_rng(0).random((h, w)))
         assert float(scores(t, t).legacy_f1) == pytest.approx(says, abs=5e-4)

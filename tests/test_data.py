@@ -24,7 +24,7 @@ from brace_nb.foundations.data import (
     as_generator,
     augment,
     box_shrink,
-    colour_jitter,
+    color_jitter,
     contact_sheet,
     data_folder,
     load_coco,
@@ -32,7 +32,7 @@ from brace_nb.foundations.data import (
     load_emoji,
     load_flickr30k,
     load_shards,
-    normalise,
+    normalize,
     on_background,
     place,
     read_embeddings,
@@ -173,7 +173,7 @@ def test_labels(emoji):
         (lambda e: e.images("noto", [0], 128), "size must divide"),
         (lambda e: e.captions("xx"), "lang must be one of"),
         (lambda e: e.captions(kind="title"), "kind must be one of"),
-        (lambda e: e.labels("colour"), "column must be one of"),
+        (lambda e: e.labels("color"), "column must be one of"),
         (lambda e: e.embeddings(), "no precomputed embeddings"),
     ],
 )
@@ -231,13 +231,13 @@ def test_box_shrink_is_the_premultiplied_mean(rgba, k):
 
 @settings(max_examples=30, deadline=None)
 @given(pictures, st.tuples(*[st.integers(0, 255)] * 3))
-def test_on_background_is_the_blend_rounded(rgba, colour):
+def test_on_background_is_the_blend_rounded(rgba, color):
     alpha = rgba[..., 3:].astype(np.float64) / 255
-    exact = rgba[..., :3] * alpha + np.array(colour) * (1 - alpha)
-    got = on_background(rgba, colour)
+    exact = rgba[..., :3] * alpha + np.array(color) * (1 - alpha)
+    got = on_background(rgba, color)
     assert got.dtype == np.uint8 and np.abs(got - exact).max() <= 0.5 + 1e-9
-    assert (on_background(torch.from_numpy(rgba), colour).numpy() == got).all()
-    each = np.tile(np.array(colour), (len(rgba), 1))
+    assert (on_background(torch.from_numpy(rgba), color).numpy() == got).all()
+    each = np.tile(np.array(color), (len(rgba), 1))
     assert (on_background(rgba, each) == got).all() and (
         on_background(torch.from_numpy(rgba), torch.from_numpy(each)).numpy() == got
     ).all()
@@ -257,8 +257,8 @@ def test_on_background_is_the_blend_rounded(rgba, colour):
         (lambda x: box_shrink(x[..., :3]), "uint8 RGBA"),
         (lambda x: box_shrink(x / 2), "uint8 RGBA"),
         (lambda x: to_float(x), "call `on_background` first"),
-        (lambda x: normalise(torch.zeros(1, 4, 2, 2)), r"\(\.\.\., 3, H, W\)"),
-        (lambda x: normalise(torch.zeros(1, 3, 2, 2, dtype=torch.uint8)), "to_float"),
+        (lambda x: normalize(torch.zeros(1, 4, 2, 2)), r"\(\.\.\., 3, H, W\)"),
+        (lambda x: normalize(torch.zeros(1, 3, 2, 2, dtype=torch.uint8)), "to_float"),
         (lambda x: augment(x, None), "seed"),
         (lambda x: augment(x, True), "seed"),
         (lambda x: augment(x[:, :4], 0), "square"),
@@ -303,14 +303,14 @@ def test_place_moves_right_and_down():
     assert torch.allclose(got, place(shifted, **still(3)), atol=1e-5)
 
 
-def test_place_magnifies_about_the_centre():
+def test_place_magnifies_about_the_center():
     dot = np.zeros((1, 8, 8, 4), np.uint8)
     dot[:, 3:5, 3:5] = 255
     big = place(dot, torch.zeros(1), torch.tensor([2.0]), torch.zeros(1, 2), torch.zeros(1, 3))
     assert torch.allclose(big[0, 0].sum(), torch.tensor(16.0), atol=1e-4) and big[0, 0, 3:5, 3:5].min() == 1
 
 
-def test_place_interpolates_premultiplied_colours():
+def test_place_interpolates_premultiplied_colors():
     x = np.zeros((1, 4, 4, 4), np.uint8)
     x[..., :3] = [0, 255, 0]
     x[:, :, :2] = [255, 0, 0, 255]  # invisible green beside red
@@ -330,10 +330,10 @@ def slow_jitter(x, b, k, s):
     return out
 
 
-def test_colour_jitter_is_three_plain_steps():
+def test_color_jitter_is_three_plain_steps():
     rng = np.random.default_rng(0)
     x, (b, k, s) = rng.random((5, 3, 4, 4), np.float32), rng.uniform(0.5, 1.5, (3, 5)).astype(np.float32)
-    got = colour_jitter(torch.from_numpy(x), *map(torch.from_numpy, (b, k, s)))
+    got = color_jitter(torch.from_numpy(x), *map(torch.from_numpy, (b, k, s)))
     assert np.abs(got.numpy() - slow_jitter(x, b, k, s)).max() < 1e-5
 
 
@@ -370,13 +370,13 @@ def test_augment_stays_within_its_bounds():
     area, where = y.sum((1, 2)), torch.arange(32.0) + 0.5
     side = area.sqrt() / 8
     assert 0.5 - 0.02 <= side.min() < 0.6 and 1.8 < side.max() <= 2.02 and abs(side.log2().mean()) < 0.1
-    centre = torch.stack([(y.sum(1) * where).sum(1), (y.sum(2) * where).sum(1)]) / area / 32 - 0.5
-    assert centre.abs().max() <= 0.1 + 4e-3 and centre.abs().max() > 0.09 and centre.mean().abs() < 0.01
+    center = torch.stack([(y.sum(1) * where).sum(1), (y.sum(2) * where).sum(1)]) / area / 32 - 0.5
+    assert center.abs().max() <= 0.1 + 4e-3 and center.abs().max() > 0.09 and center.mean().abs() < 0.01
 
 
-def test_normalise():
+def test_normalize():
     x = torch.rand(2, 3, 4, 4)
-    assert torch.allclose(normalise(x, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))[:, 1], (x[:, 1] - 0.2) / 0.6)
+    assert torch.allclose(normalize(x, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))[:, 1], (x[:, 1] - 0.2) / 0.6)
 
 
 def test_contact_sheet_places_each_picture():
@@ -459,7 +459,7 @@ def test_coco(photos, tmp_path):
         coco.ids(flags=False)
 
 
-def test_photos_are_resized_by_the_shorter_side_and_cropped_to_the_centre(photos, tmp_path):
+def test_photos_are_resized_by_the_shorter_side_and_cropped_to_the_center(photos, tmp_path):
     coco = load_coco(coco_json(tmp_path / "c.json"), photos)
     whole = np.asarray(Image.open(photos / "1.jpg").convert("RGBA"))
     assert (coco.images("photo", [17], 30)[0] == whole[:, 5:35]).all()

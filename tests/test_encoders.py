@@ -328,7 +328,7 @@ def spoil_weights(folder, encoder, **changes):
         (lambda f, e: (f / "config.json").write_text("{"), "not json"),
         (lambda f, e: (f / "config.json").write_text("[1]"), "json object"),
         (lambda f, e: spoil_config(f, embed_dim=None), "lacks"),
-        (lambda f, e: spoil_config(f, colour=3), "unknown fields"),
+        (lambda f, e: spoil_config(f, color=3), "unknown fields"),
         (lambda f, e: spoil_config(f, embed_dim=64), "does not fit"),
         (lambda f, e: spoil_config(f, weights_sha256="0"), "not the file"),
         (lambda f, e: spoil_weights(f, e, logit_scale=torch.tensor(torch.nan)), "NaN"),

@@ -262,7 +262,7 @@ def broken(folder):
         (["two.npz"], "name the images and, after it, the texts with `--keys`"),
         (["two.npz", "--keys", "c"], "matrix of numbers called 'c'"),
         (["x.npy", "--labels", "three.txt"], "has 3 values for the 12 rows"),
-        (["x.npy", "--labels", "colour"], "no column 'colour'"),
+        (["x.npy", "--labels", "color"], "no column 'color'"),
         (["x.npy", "--labels", "gone.txt"], "there is no file"),
         (["x.npy", "empty.npz"], r"captions \[11\] are empty"),
         (["x.npy", "--owner", "o"], "there are none"),

@@ -48,11 +48,11 @@ def oracle_hsic(x, y, unbiased=True):
     K, L, n = dots(x), dots(y), len(x)
     rows = range(n)
     if not unbiased:
-        centre = lambda M: [
+        center = lambda M: [
             [M[i][j] - sum(M[i]) / n - sum(M[k][j] for k in rows) / n + sum(map(sum, M)) / n**2 for j in rows]
             for i in rows
         ]
-        C, D = centre(K), centre(L)
+        C, D = center(K), center(L)
         return sum(C[i][j] * D[j][i] for i in rows for j in rows) / (n - 1) ** 2
     for M in (K, L):
         for i in rows:

@@ -131,7 +131,7 @@ def test_ranks(case):
         assert 1 - 1e-9 <= rank(x) <= min(n - 1, d) + 1e-6
         assert math.isclose(rank(x), rank(5 * x @ random_rotation(d, seed) + 3), rel_tol=1e-6)
     assert (
-        not math.isclose(effective_rank(x + 50), effective_rank(x + 50, centre=False), rel_tol=0.01) or d == 1
+        not math.isclose(effective_rank(x + 50), effective_rank(x + 50, center=False), rel_tol=0.01) or d == 1
     )
 
 
@@ -187,7 +187,7 @@ def test_rotations_leave_no_trace(case):
 
 @quick
 @given(shapes, st.integers(1, 5))
-def test_neighbours(case, k):
+def test_neighbors(case, k):
     n, d, seed = case
     n += 6
     x, y = noise(n, d, seed), noise(n, d + 2, seed + 1)

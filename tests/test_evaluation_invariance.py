@@ -118,7 +118,7 @@ def test_thresholds_fire_exactly_k_without_ties_and_never_more_with_them(seed, n
     assert firing(np.ones((n, 1)), rate)[2] == 0  # a constant never fires
 
 
-def test_neighbouring_numbers_are_told_apart():
+def test_neighboring_numbers_are_told_apart():
     one = np.nextafter(1, 2)
     fires, t, _ = firing(np.array([[1.0], [one]]), 0.5)
     assert fires[:, 0].tolist() == [False, True]

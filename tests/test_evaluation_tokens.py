@@ -44,7 +44,7 @@ def test_distances_equal_a_loop_and_ignore_what_was_not_seen():
     assert np.isnan(np.delete(d, seen)).all() and d[seen] == pytest.approx(
         [np.sqrt(((x[i] - mean) ** 2).sum()) for i in seen]
     )
-    assert token_distances(torch.from_numpy(x).requires_grad_(), centre="origin") == pytest.approx(
+    assert token_distances(torch.from_numpy(x).requires_grad_(), center="origin") == pytest.approx(
         np.linalg.norm(x, axis=1)
     )
     wild = x.copy()
@@ -318,7 +318,7 @@ def test_bags_learn_repeat_and_leave_unseen_tokens_to_weight_decay():
     [
         (lambda: token_distances(np.zeros(3)), "must have shape"),
         (lambda: token_distances(np.zeros((3, 2)), [3]), "from 0 to 2"),
-        (lambda: token_distances(np.zeros((3, 2)), centre="median"), "centre"),
+        (lambda: token_distances(np.zeros((3, 2)), center="median"), "center"),
         (lambda: near_and_far(np.arange(5.0), 3), "half of the 5"),
         (lambda: near_and_far(np.arange(5.0), 0), "k must"),
         (lambda: jaccard_stability([[1]]), "two runs"),

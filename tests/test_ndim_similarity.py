@@ -129,8 +129,8 @@ def units(x):
     return [[v / norm(r) for v in r] for r in x.tolist()]
 
 
-def by_loops(name, xs, normalise=True, f=oracle, **more):
-    rows = [units(x) if normalise else x.tolist() for x in xs]
+def by_loops(name, xs, normalize=True, f=oracle, **more):
+    rows = [units(x) if normalize else x.tolist() for x in xs]
     out = np.empty([len(x) for x in xs])
     for index in itertools.product(*map(range, out.shape)):
         out[index] = f(name, [r[i] for r, i in zip(rows, index)], **more)
@@ -149,10 +149,10 @@ def batches(n, F=5, sizes=(2, 3, 1, 2, 3, 2), seed=0, dtype=torch.float64):
 def test_cube_against_loops(n):
     xs = batches(n, F=8, seed=n)  # with F < n every volume is 0 and only rounding is compared
     for name in usable(n):
-        for normalise in (True, False):
+        for normalize in (True, False):
             torch.testing.assert_close(
-                cube(xs, name, normalise),
-                by_loops(name, xs, normalise),
+                cube(xs, name, normalize),
+                by_loops(name, xs, normalize),
                 rtol=1e-8,
                 atol=1e-6 if name == "gram_volume" else 1e-9,
                 msg=lambda s: f"{name}: {s}",
@@ -215,8 +215,8 @@ def test_blocks_are_parts_of_the_cube(name):
 def test_gradcheck(name):
     for n in (3,) if name == "triangle" else (2, 3, 5):
         xs = [x.requires_grad_() for x in batches(n, F=6, sizes=(2, 2, 1, 2, 1), seed=5)]
-        for normalise in (True, False):
-            assert torch.autograd.gradcheck(lambda *ys: cube(ys, name, normalise), xs, rtol=1e-3, atol=1e-5)
+        for normalize in (True, False):
+            assert torch.autograd.gradcheck(lambda *ys: cube(ys, name, normalize), xs, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("how", ("thesis", "positive"))
@@ -287,7 +287,7 @@ def test_invariances_are_as_registered(shape):
             torch.testing.assert_close(cube([-x for x in xs], name), c, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(
             cube([x * 3 for x in xs], name), c, rtol=1e-6, atol=1e-6
-        )  # rows are normalised
+        )  # rows are normalized
 
 
 @quick
@@ -610,4 +610,4 @@ def test_bad_options():
         ValueError, match=r"1000 x 1000 x 1000 x 1000 = 1000000000000 cells, 3725.3 GiB.*streaming"
     ):
         cube([torch.ones(1000, 2)] * 4)
-    assert cube([torch.zeros(2, 3)] * 2, normalise=False).eq(0).all()
+    assert cube([torch.zeros(2, 3)] * 2, normalize=False).eq(0).all()

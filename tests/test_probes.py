@@ -228,18 +228,18 @@ def test_bad_probabilities(p, bins, message):
 def clusters(seed=0, n=90, d=6, classes=3, spread=1.5):
     "Three splits of noisy clusters, labels as whole numbers."
     rng = np.random.default_rng(seed)
-    centres = rng.standard_normal((classes, d))
+    centers = rng.standard_normal((classes, d))
 
     def part(m):
         y = np.arange(m) % classes
-        return centres[y] + spread * rng.standard_normal((m, d)), y
+        return centers[y] + spread * rng.standard_normal((m, d)), y
 
     return part(n), part(n), part(n)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_linear_probe_equals_the_minimum_of_its_objective(classes):
-    "Cross-entropy summed over rows plus |W|^2/(2C), minimised by another optimiser in float64; intercept free, scaling by the training rows."
+    "Cross-entropy summed over rows plus |W|^2/(2C), minimized by another optimizer in float64; intercept free, scaling by the training rows."
     train, val, test = clusters(1, classes=classes)
     report = linear_probe(train, val, test, strengths=[0.1])
     mean, sd = train[0].mean(0), train[0].std(0)

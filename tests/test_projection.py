@@ -45,7 +45,7 @@ def brute_force(v):
 
 
 def exact_code(v):
-    "Smallest maximiser of S(K)^2 in rational arithmetic, as a set of positions."
+    "Smallest maximizer of S(K)^2 in rational arithmetic, as a set of positions."
     order = sorted(range(len(v)), key=lambda i: -float(v[i]))
     total, best, keep = Fraction(0), Fraction(-1), 0
     for k, i in enumerate(order, 1):

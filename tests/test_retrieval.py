@@ -17,7 +17,7 @@ from brace_nb.evaluation.retrieval import (
     recall_at_k,
     retrieval_report,
     same_text,
-    summarise_ranks,
+    summarize_ranks,
 )
 
 
@@ -129,20 +129,20 @@ def test_nan_is_found_in_later_blocks_with_the_right_number():
 
 
 def test_summary():
-    got = summarise_ranks([1, 2, 6, 20], ks=(1, 5))
+    got = summarize_ranks([1, 2, 6, 20], ks=(1, 5))
     assert got == {
         "R@1": 0.25,
         "R@5": 0.5,
         "MedR": 4.0,
         "MRR": pytest.approx((1 + 1 / 2 + 1 / 6 + 1 / 20) / 4),
     }
-    assert summarise_ranks(torch.tensor([1, 3]))["MedR"] == 2.0
+    assert summarize_ranks(torch.tensor([1, 3]))["MedR"] == 2.0
     for bad in ([], [0, 1], [[1]]):
         with pytest.raises(ValueError, match="ranks must be"):
-            summarise_ranks(bad)
+            summarize_ranks(bad)
     for ks in ((), (0,), (1.5,), (True,)):
         with pytest.raises(ValueError, match="ks must be"):
-            summarise_ranks([1], ks)
+            summarize_ranks([1], ks)
 
 
 @settings(max_examples=60, deadline=None)
@@ -179,10 +179,10 @@ def test_report_is_both_directions(images, captions, seed):
     x = rng.integers(0, 4, (images, len(owner))).astype(np.float32)
     own = [np.flatnonzero(owner == i).tolist() for i in range(images)]
     report = retrieval_report(x, own, ks=(1, 2))
-    assert {k: report["i2t"][k] for k in ("R@1", "R@2", "MedR", "MRR")} == summarise_ranks(
+    assert {k: report["i2t"][k] for k in ("R@1", "R@2", "MedR", "MRR")} == summarize_ranks(
         slow_ranks(x, own), (1, 2)
     )
-    assert {k: report["t2i"][k] for k in ("R@1", "R@2", "MedR", "MRR")} == summarise_ranks(
+    assert {k: report["t2i"][k] for k in ("R@1", "R@2", "MedR", "MRR")} == summarize_ranks(
         slow_ranks(x.T, [[o] for o in owner]), (1, 2)
     )
     assert report["t2i"]["chance R@1"] == pytest.approx(1 / images) and report["i2t"][

@@ -75,7 +75,7 @@ def test_two_views_are_two_distortions_of_one_picture(tuples):
         rotation=0.0,
         zoom=0.0,
         shift=0.0,
-        colour_mixing=0.0,
+        color_mixing=0.0,
         brightness=0.0,
         grey_share=0.0,
         white_share=1.0,

@@ -211,9 +211,7 @@ def test_token_dropout(tuples, tokenizer):
     )
 
 
-PLAIN = TrainingConfig(
-    rotation=0, zoom=0, shift=0, colour_mixing=0, brightness=0, grey_share=0, white_share=1
-)
+PLAIN = TrainingConfig(rotation=0, zoom=0, shift=0, color_mixing=0, brightness=0, grey_share=0, white_share=1)
 
 
 def test_restyle_with_nothing_to_do_is_white_background(tuples):
@@ -235,7 +233,7 @@ def test_restyle_parts(tuples):
     assert 0.35 < white.float().mean() < 0.65
     assert all(
         p[:, c].std(-1).max() < 1e-6 for p, c in zip(half, clear) if c.sum() > 1
-    )  # a background is one colour
+    )  # a background is one color
     moved = restyle(rgba, 0, dataclasses.replace(PLAIN, shift=0.2, rotation=20, zoom=0.3))
     assert ((moved - restyle(rgba, 0, PLAIN)).abs().amax((1, 2, 3)) > 0.1).float().mean() > 0.9
     assert torch.equal(

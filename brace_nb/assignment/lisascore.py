@@ -46,7 +46,7 @@ def _assigned(method, options):
     def match(sim, u, v):
         alone = (
             min(sim.shape[-2:]) == 1
-        )  # one token: every method would take the best, and recursion has nothing to compare
+        )  # One token: every method would take the best, and recursion has nothing to compare
         a = assign(
             sim.detach(), maximize=True, method="exact" if alone else method, **({} if alone else options)
         )
@@ -103,7 +103,7 @@ def _tokens(items, name, strings, encoder):
 
 def inverse_document_frequency(
     references: list,  # `Tokens` with ids
-) -> Callable:  # ids -> weights, float64
+) -> Callable:  # Ids -> weights, float64
     "log((M + 1)/(df + 1)) over M references, as BERTScore's; unseen tokens weigh most."
     df, M = Counter(t for r in references for t in set(r.ids.tolist())), len(references)
     return lambda ids: torch.tensor(
@@ -177,7 +177,7 @@ def lisascore(
     method: str = "exact",  # A method of `assign`, or a recursive preset v1..v5s
     idf=None,  # None: tokens weigh the same; "references": by rarity in the references; or two lists of weights
     **options,  # Further arguments of `assign`
-) -> TokenScore:  # precision, recall, f1; gradients reach token embeddings given as tensors
+) -> TokenScore:  # Precision, recall, f1; gradients reach token embeddings given as tensors
     "BERTScore with a one-to-one assignment of the tokens (thesis 6.6.2; Mander and Phillips 2024)."
     return _score(candidates, references, encoder, idf, _assigned(method, options))
 
@@ -187,7 +187,7 @@ def bertscore(
     references,  # As in `lisascore`
     encoder: Callable = None,  # As in `lisascore`
     idf=None,  # As in `lisascore`
-) -> TokenScore:  # precision, recall, f1
+) -> TokenScore:  # Precision, recall, f1
     "Every token takes its best partner (Zhang et al. 2020); no baseline rescaling."
     return _score(candidates, references, encoder, idf, _best)
 
@@ -276,7 +276,7 @@ class SentenceEncoder:
 
 
 @cache
-def sentence_encoder() -> SentenceEncoder:  # all-MiniLM-L6-v2
+def sentence_encoder() -> SentenceEncoder:  # All-MiniLM-L6-v2
     "The encoder that `lisascore` and `bertscore` use for strings; loaded once."
     return SentenceEncoder()
 

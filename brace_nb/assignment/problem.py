@@ -64,7 +64,7 @@ def check_cost(
         wrong = wide == (math.inf if maximize else -math.inf)
         if wrong.any():
             raise ValueError(
-                f"{'+' if maximize else '-'}inf makes every total infinite when {'maximising' if maximize else 'minimising'}; matrices {_where(wrong)} hold it. Clamp it, or flip `maximize`."
+                f"{'+' if maximize else '-'}inf makes every total infinite when {'maximizing' if maximize else 'minimizing'}; matrices {_where(wrong)} hold it. Clamp it, or flip `maximize`."
             )
     return x
 

@@ -1108,22 +1108,22 @@ def _by_tensors(cost, sign, method, options, sweeps):
 # %% ../../nbs/4_assignment/01_solvers.ipynb #546c430a
 def assign(
     cost: Tensor
-    | np.ndarray,  # Costs, shape (..., h, w), any real dtype; +inf forbids a cell (-inf when maximising)
+    | np.ndarray,  # Costs, shape (..., h, w), any real dtype; +inf forbids a cell (-inf when maximizing)
     maximize: bool = False,  # Are these scores, of which more is better?
     method: str
     | Callable = "exact",  # A key of `METHODS`, or a function from scores (B, h, w) to scores, such as a trained network
     *,
-    select: str = "stepped",  # recursive, function: how cells are chosen in the end, a key of `SELECTIONS`
+    select: str = "stepped",  # Recursive, function: how cells are chosen in the end, a key of `SELECTIONS`
     steps: int
-    | None = 10,  # recursive: repetitions, None for min(h, w); sinkhorn: per temperature, None for 10
-    factor: float = 2.0,  # recursive: divides the cost of picking
+    | None = 10,  # Recursive: repetitions, None for min(h, w); sinkhorn: per temperature, None for 10
+    factor: float = 2.0,  # Recursive: divides the cost of picking
     lookahead: int = 2,  # greedy_delta: how many best cells a slice compares, >= 2
-    temperature: float = 0.02,  # gumbel: divides the scores
-    noise: float = 1.0,  # gumbel: multiplies the noise; 0 is deterministic
-    coldest: float = 0.002,  # sinkhorn: last temperature, relative to the range of the scores
-    seed: int = 0,  # gumbel: the same seed gives the same answer
+    temperature: float = 0.02,  # Gumbel: divides the scores
+    noise: float = 1.0,  # Gumbel: multiplies the noise; 0 is deterministic
+    coldest: float = 0.002,  # Sinkhorn: last temperature, relative to the range of the scores
+    seed: int = 0,  # Gumbel: the same seed gives the same answer
     sweeps: int = 0,  # Price sweeps that tighten the certificate of an approximate method
-) -> Assignment:  # rows, cols, valid, total and certified gap per matrix
+) -> Assignment:  # Rows, cols, valid, total and certified gap per matrix
     "Linear sum assignment of one matrix or a batch (thesis, chapter 6); `rows, cols = assign(cost)[:2]` is as in SciPy."
     if not callable(method) and method not in METHODS:
         raise ValueError(f"unknown method {method!r}. Choose one of {', '.join(METHODS)}.")
@@ -1188,10 +1188,10 @@ def straight_through(
     cost: Tensor,  # Costs, shape (..., h, w), floating point
     maximize: bool = False,  # Are these scores?
     method: str = "gumbel",  # A method with a soft matrix behind it: gumbel or sinkhorn
-    temperature: float = 0.02,  # gumbel: divides the scores; sinkhorn: last temperature relative to the range
-    noise: float = 1.0,  # gumbel: multiplies the noise
-    steps: int = 10,  # sinkhorn: repetitions per temperature
-    seed: int = 0,  # gumbel: the same seed gives the same answer
+    temperature: float = 0.02,  # Gumbel: divides the scores; sinkhorn: last temperature relative to the range
+    noise: float = 1.0,  # Gumbel: multiplies the noise
+    steps: int = 10,  # Sinkhorn: repetitions per temperature
+    seed: int = 0,  # Gumbel: the same seed gives the same answer
 ) -> Tensor:  # Assignment, exactly 0/1, of the shape and dtype of the cost, with a gradient to it
     "Y = P + Z - stopgrad(Z), P the assignment and Z its soft matrix (thesis 6.4.3.3, with its pseudo-code made sound)."
     able = [m for m in METHODS if METHODS[m].gradient]
@@ -1265,7 +1265,7 @@ def resample(
     mean: float = 5.5,  # Of the costs
     std: float = 2.5,  # Of the costs
     scale: float = 0.3,  # Of the half-normal scores
-) -> Tensor | np.ndarray:  # Scores >= 0 (maximise!), of the dtype of the cost, else float64
+) -> Tensor | np.ndarray:  # Scores >= 0 (maximize!), of the dtype of the cost, else float64
     "Costs with a normal distribution to scores with a half-normal one, the cheapest highest (thesis 6.4.2)."
     _check_positive(std=std, scale=scale)
     x = _tensor(cost)

@@ -121,7 +121,7 @@ def _kernels():
     @numba.njit(nogil=True, cache=True, error_model="numpy")
     def pairs(
         a, active, b, measure, dim, out
-    ):  # words (L,N,W) with active bits (L,N), words (H,L,M,W) -> out (L,N,M)
+    ):  # Words (L,N,W) with active bits (L,N), words (H,L,M,W) -> out (L,N,M)
         c1, c2, c4, ones = (
             np.uint64(0x5555555555555555),
             np.uint64(0x3333333333333333),
@@ -182,7 +182,7 @@ def _kernels():
     @numba.njit(nogil=True, cache=True)
     def keep_best(
         tile, start, best, where
-    ):  # similarities (N,M) of columns start..start+M into the k best (N,k), descending
+    ):  # Similarities (N,M) of columns start..start+M into the k best (N,k), descending
         k = best.shape[1]
         for i in range(tile.shape[0]):
             for first in range(0, tile.shape[1], 64):
@@ -532,7 +532,7 @@ def _codes_2d(
 def nearest(
     queries,  # Codes, bool (Q, D) or packed, uint8 (Q, bytes)
     codes,  # Codes to search, bool (n, D) or packed, uint8 (n, bytes)
-    k: int = 10,  # Neighbours per query, 1..n
+    k: int = 10,  # Neighbors per query, 1..n
     measure="jaccard",  # A key of `MEASURES`
     dim: int = None,  # D, when the codes are packed and D is no multiple of 8
 ) -> tuple:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k), best first
@@ -543,7 +543,7 @@ def nearest(
     q, c = _codes_2d(queries, dim), _codes_2d(codes, dim)
     if not 1 <= k <= len(c):
         raise ValueError(
-            f"k is 1..{len(c)}, the number of codes; {k} came. Ask for fewer neighbours, or add codes."
+            f"k is 1..{len(c)}, the number of codes; {k} came. Ask for fewer neighbors, or add codes."
         )
     where, best = _scan(_words(q), _words(c), k, MEASURES[measure], dim)
     return _like(where, queries), _like(best.astype(np.float32), queries)
@@ -552,7 +552,7 @@ def nearest(
 def _scan(
     q: np.ndarray,  # Words of the queries, uint64 (Q, W)
     c: np.ndarray,  # Words of the codes, uint64 (n, W)
-    k: int,  # Neighbours per query
+    k: int,  # Neighbors per query
     measure: int,  # A value of `MEASURES`
     dim: int,  # D
 ) -> tuple:  # Row numbers (Q, k) and similarities (Q, k)
@@ -639,7 +639,7 @@ class CodeIndex:
     def search(
         self,
         codes,  # Queries, bool (Q, D) or packed, uint8 (Q, ceil(D/8))
-        k: int = 10,  # Neighbours per query
+        k: int = 10,  # Neighbors per query
         exact: bool = True,  # Compare with all codes, or ask the graph
     ) -> tuple:  # Ids, int64 (Q, k), and similarities, float32 (Q, k), best first; the lower id wins a tie
         "The k most similar codes; what the graph did not find is id -1 with similarity nan."
@@ -648,7 +648,7 @@ class CodeIndex:
             raise ValueError("the index is empty. `add` codes first.")
         if not 1 <= k <= len(self):
             raise ValueError(
-                f"k is 1..{len(self)}, the number of codes in the index; {k} came. Ask for fewer neighbours, or add codes."
+                f"k is 1..{len(self)}, the number of codes in the index; {k} came. Ask for fewer neighbors, or add codes."
             )
         if exact:
             rows, similarity = nearest(queries, self.codes, k, self.metric, self.dim)
@@ -736,7 +736,7 @@ class CodeIndex:
 
 # %% ../../nbs/2_codes/01_codes.ipynb #431268ae
 def _rows_of_npy(path, key):
-    open_ = lambda: np.load(path, mmap_mode="r")  # afresh for each chunk: what was read is unmapped
+    open_ = lambda: np.load(path, mmap_mode="r")  # Afresh for each chunk: what was read is unmapped
     try:
         rows = open_()
     except (ValueError, EOFError, OSError) as error:
@@ -782,7 +782,7 @@ def _rows_of_parquet(path, key):
     import pyarrow.types as is_
 
     try:
-        file = pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)  # pages, not whole row groups
+        file = pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)  # Pages, not whole row groups
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path}: not a parquet file, or a damaged one: {error}") from error
     schema = file.schema_arrow
@@ -823,7 +823,7 @@ def _rows_of_parquet(path, key):
 
 def _parquet_rows(
     path,  # For the error
-    batch,  # pyarrow batch of the chosen columns
+    batch,  # Pyarrow batch of the chosen columns
     lists,  # Name of the list column, if any
     start: int,  # Row of the file at which the batch starts
 ) -> np.ndarray:  # Embeddings (rows, D)
@@ -860,7 +860,7 @@ def binarize_file(
     ternary: bool = False,  # `ternarize` instead of `binarize`
     chunk_rows: int = None,  # Rows in memory at a time; by default about 8 MiB of float32
     key=None,  # Tensor of a safetensors file that holds several; column or list of columns of a parquet file
-) -> dict:  # rows, dim, bytes_in, bytes_out, active_median, active_q97
+) -> dict:  # Rows, dim, bytes_in, bytes_out, active_median, active_q97
     "Turn a file of embeddings into a file of codes in memory for one chunk; all rows or no file."
     from tqdm import tqdm
 

@@ -22,7 +22,7 @@ __all__ = ['BinaryHead', 'TernaryHead', 'alignment_loss', 'uniformity_loss', 'Co
 
 # %% ../../nbs/2_codes/02_heads.ipynb #d4b67f2a
 class BinaryHead(nn.Module):
-    "Linear -> GELU -> Linear -> softplus -> L2 normalise (S-BRaCE, 'a)' and 'A first Experiment')."
+    "Linear -> GELU -> Linear -> softplus -> L2 normalize (S-BRaCE, 'a)' and 'A first Experiment')."
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ def _corner(
     x: torch.Tensor,  # Unit vectors (..., D)
     ternary: bool,  # Ternary corners
 ):  # Nearest corner with unit norm (..., D), and its cosine to x (..., 1); both detached
-    "The normalised code of `x`."
+    "The normalized code of `x`."
     with torch.no_grad():
         corner = F.normalize((ternarize if ternary else binarize)(x.detach()).to(x.dtype), dim=-1)
         return corner, F.cosine_similarity(x, corner, dim=-1)[..., None]
@@ -144,7 +144,7 @@ def _paired(
     what: str,  # "training" or "validation"
     device="cpu",  # Where to train
     features=(None, None),  # Expected features of images and texts
-) -> tuple:  # images, texts, pairs (2, P): tensors on the device
+) -> tuple:  # Images, texts, pairs (2, P): tensors on the device
     "Check one set of pairs; NaN is allowed in rows that no pair names."
     images, texts = (
         x if isinstance(x, torch.Tensor) else torch.from_numpy(np.require(x, requirements="CW"))
@@ -190,7 +190,7 @@ class CodeEncoder:
 
     def _build(self, images, texts, seed=0):
         head = TernaryHead if self.config["ternary"] else BinaryHead
-        with torch.random.fork_rng(devices=[]):  # the caller's generator stays as it is
+        with torch.random.fork_rng(devices=[]):  # The caller's generator stays as it is
             torch.manual_seed(seed)
             return nn.ModuleDict(
                 {

@@ -198,7 +198,7 @@ class Prefix(NamedTuple):
 def certified_prefix(
     v: Tensor | np.ndarray,  # Embeddings >= 0, shape (..., D)
     k: int,  # Length of the prefix, 1..D
-) -> Prefix:  # code, K and certified per row
+) -> Prefix:  # Code, K and certified per row
     "Project with the k largest entries only and say which rows are proven optimal."
     if not 1 <= k <= v.shape[-1]:
         raise ValueError(f"the prefix must have 1..{v.shape[-1]} entries; got k = {k}.")
@@ -384,7 +384,7 @@ def _project_on_cpu(v, out, signed, entries=1 << 18):
     def work(start):
         part, place = _piece(v[start : start + step]), out[start : start + step]
         size = abs(part) if signed else part[:]
-        size.flags.writeable = False  # so that numba sees one type
+        size.flags.writeable = False  # So that numba sees one type
         code, bad = np.empty(part.shape, np.bool_), np.empty(len(part), np.bool_)
         kernel(size, size.view(f"i{size.itemsize}"), code, bad)
         if bad.any():

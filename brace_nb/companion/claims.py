@@ -53,7 +53,7 @@ def _read_claims(path: Path, stamp: int) -> dict[str, dict]:
 
 def load_claims(
     path: Path | str | None = None,  # A yaml file; the project's own when None
-) -> dict[str, dict]:  # id -> row
+) -> dict[str, dict]:  # Id -> row
     "The rows of the ledger, each checked: known fields, a known verdict, a tolerance with its reason."
     path = Path(path or root() / "data/claims.yaml")
     return {id: dict(row) for id, row in _read_claims(path, path.stat().st_mtime_ns).items()}
@@ -120,7 +120,7 @@ def record(
 # %% ../../nbs/7_companion/01_claims.ipynb #f0791724
 def ledger(
     claims: dict[str, dict],  # Rows of `load_claims`
-    records: dict[str, dict],  # id -> {measured, verdict, note}
+    records: dict[str, dict],  # Id -> {measured, verdict, note}
 ) -> list[dict]:  # One row each, in the order of the claims
     "Join what the sources say with what we measured."
     empty = dict(measured=None, verdict="not run", note="")

@@ -66,7 +66,7 @@ def code_cells(
 
 def parameters(
     path: Path | str,  # An experiment notebook
-) -> dict:  # name -> default
+) -> dict:  # Name -> default
     "The parameters of an experiment; each one is a literal and is read by a later cell."
     cells = code_cells(path)
     tagged = [c for c in cells if "parameters" in c["tags"]]
@@ -198,7 +198,7 @@ def code_closure(
     "Every definition of the package that this code reaches, by following names, with a digest of each."
     folder = Path(folder or root())
 
-    def find(name):  # module name -> Module, or None when it is a package or does not exist
+    def find(name):  # Module name -> Module, or None when it is a package or does not exist
         path = (folder / name.replace(".", "/")).with_suffix(".py")
         return _module(str(path), path.stat().st_mtime_ns, package, name) if path.exists() else None
 
@@ -410,7 +410,7 @@ def _data(path: str) -> str:
 
 def fingerprint(
     experiment: Experiment,
-) -> dict[str, str]:  # what -> digest
+) -> dict[str, str]:  # What -> digest
     "Everything the experiment's result depends on; results of needed experiments as far as they exist."
     short = lambda text: hashlib.sha256(text.encode()).hexdigest()[:16]
     cells = [
@@ -453,7 +453,7 @@ def result_of(
 
 def stale(
     found: dict[str, Experiment],  # From `select`
-) -> dict[str, list[str]]:  # name -> reasons; experiments that are up to date are left out
+) -> dict[str, list[str]]:  # Name -> reasons; experiments that are up to date are left out
     "Which experiments have to run, and why."
     reasons = {}
     for name, e in found.items():

@@ -69,7 +69,7 @@ PALETTE = dict(
     grey="#8C8C8C",
 )
 
-METHODS = {  # method -> (colour, marker, line style)
+METHODS = {  # method -> (color, marker, line style)
     "float": ("black", "o", "-"),
     "binary": ("blue", "s", "-"),
     "ternary": ("green", "^", "-"),
@@ -159,13 +159,13 @@ def use_style() -> None:
 def method_style(
     name: str,  # A key of `METHODS`
 ) -> dict:  # Keywords for `Axes.plot`
-    "Colour, marker and line of a method, the same in every figure."
+    "Color, marker and line of a method, the same in every figure."
     if name not in METHODS:
         raise ValueError(
             f"no style for method {name!r}; known: {', '.join(METHODS)}. Add it to METHODS, so that it looks the same everywhere."
         )
-    colour, marker, line = METHODS[name]
-    return dict(color=PALETTE[colour], marker=marker, linestyle=line)
+    color, marker, line = METHODS[name]
+    return dict(color=PALETTE[color], marker=marker, linestyle=line)
 
 # %% ../../nbs/7_companion/00_figures.ipynb #fda564cc
 def to_csv(

@@ -46,7 +46,7 @@ def _same_rows(x, y, unbiased):
         )
 
 
-def _centre(x):
+def _center(x):
     "Rows minus the first row, then minus their mean: exact zeros where a column is constant."
     x = x - x[..., :1, :]
     return x.sub_(x.mean(-2, keepdim=True)) if not x.requires_grad else x - x.mean(-2, keepdim=True)
@@ -65,7 +65,7 @@ def _full_precision(device):
 
 # %% ../../nbs/5_evaluation/03_cka.ipynb #cdfe4b8f
 def _unbiased(gram, squares):
-    "U-centred Gram matrix of centred features; `squares` are |x_i|^2."
+    "U-centered Gram matrix of centered features; `squares` are |x_i|^2."
     n = gram.shape[-1]
     total = squares.sum(-1)[..., None, None] / ((n - 1) * (n - 2))
     A = gram + (squares[..., :, None] + squares[..., None, :]) / (n - 2) - total
@@ -73,8 +73,8 @@ def _unbiased(gram, squares):
 
 
 def _kernel(x, unbiased):
-    "Centred Gram matrix of features: U-centred, or HKH."
-    x = _centre(x)
+    "Centered Gram matrix of features: U-centered, or HKH."
+    x = _center(x)
     gram = x @ x.mT
     return _unbiased(gram, x.square().sum(-1)) if unbiased else gram
 
@@ -90,7 +90,7 @@ def _gram_form(x, y, unbiased):
 
 def _feature_form(x, y, unbiased):
     "|x'y|^2 with corrections: no n x n matrix, O(n d1 d2)."
-    n, x, y = x.shape[-2], _centre(x), _centre(y)
+    n, x, y = x.shape[-2], _center(x), _center(y)
     cross = (x.mT @ y).double().square().sum((-2, -1))
     if not unbiased:
         return cross
@@ -106,7 +106,7 @@ def _hollow(x):
 
 def library_hsic(
     K: Tensor,  # Gram matrix with a zero diagonal, shape (n, n)
-    L: Tensor,  # the same of the other features
+    L: Tensor,  # The same of the other features
 ) -> float:
     "Unbiased HSIC as the library torch_cka 0.21 computes it (`CKA._HSIC`): matrices of ones and two products K @ L."
     N = K.shape[0]
@@ -119,7 +119,7 @@ def library_hsic(
 
 def thesis_hsic(
     K: Tensor,  # Gram matrix with a zero diagonal, shape (n, n)
-    L: Tensor,  # the same of the other features
+    L: Tensor,  # The same of the other features
     step: int = 2,  # 1: its Figure 4.4, right (a product K @ L is left); 2: its Figure 4.3
 ) -> Tensor:  # n(n-3) times the unbiased HSIC
     "The thesis's rewrites of the library's function."
@@ -168,7 +168,7 @@ class Form:
 
 FORMS = {
     "gram": Form(
-        "<A, B>, A and B U-centred (biased: HKH, HLH)", "n^2 (d1 + d2)", "Székely & Rizzo 2014", _gram_form
+        "<A, B>, A and B U-centered (biased: HKH, HLH)", "n^2 (d1 + d2)", "Székely & Rizzo 2014", _gram_form
     ),
     "features": Form(
         "|x'y|^2 - a.b + [sum r sum q/(n-1) - 2 r.q]/(n-2)",
@@ -217,11 +217,11 @@ def _both(x, y, unbiased):
 
 
 def hsic(
-    x,  # features, shape (..., n, d1), numpy or torch
-    y,  # features of the same rows, shape (..., n, d2)
+    x,  # Features, shape (..., n, d1), numpy or torch
+    y,  # Features of the same rows, shape (..., n, d2)
     unbiased: bool = True,  # Song et al. 2012; else Gretton 2005
     form: str = "auto",  # a name in `FORMS`; auto takes the cheaper of gram and features
-):  # shape (...,), at least float32
+):  # Shape (...,), at least float32
     "Hilbert-Schmidt independence criterion of linear kernels: 0 in the mean when the rows are unrelated."
     a, b, dtype = _both(x, y, unbiased)
     with _full_precision(a.device):
@@ -262,18 +262,18 @@ def _warn(reasons):
 
 
 def cka(
-    x,  # features, shape (..., n, d1), numpy or torch
-    y,  # features of the same rows, shape (..., n, d2)
-    unbiased: bool = True,  # with the unbiased HSIC (needs n >= 4); else the biased one, which is near 1 on noise when d > n
-    form: str = "auto",  # as in `hsic`
-):  # shape (...,), in [-1, 1]; NaN with a warning where a side has no structure
+    x,  # Features, shape (..., n, d1), numpy or torch
+    y,  # Features of the same rows, shape (..., n, d2)
+    unbiased: bool = True,  # With the unbiased HSIC (needs n >= 4); else the biased one, which is near 1 on noise when d > n
+    form: str = "auto",  # As in `hsic`
+):  # Shape (...,), in [-1, 1]; NaN with a warning where a side has no structure
     "Centered kernel alignment, HSIC(x,y)/sqrt(HSIC(x,x) HSIC(y,y)) (Kornblith et al. 2019)."
     a, b, dtype = _both(x, y, unbiased)
     with _full_precision(a.device):
         cross, *own = [_form(form, u, v)(u, v, unbiased) for u, v in ((a, b), (a, a), (b, b))]
         reasons = {}
         for name, side, i in (("x", a, 0), ("y", b, 1)):
-            scale = _centre(side).double().square().sum(-1).square().sum(-1)
+            scale = _center(side).double().square().sum(-1).square().sum(-1)
             empty = _meaningless(
                 own[i], scale, dtype, side.shape[-2] if _form(form, side, side) is _gram_form else None
             )
@@ -285,7 +285,7 @@ def cka(
 
 # %% ../../nbs/5_evaluation/03_cka.ipynb #b8a919f7
 def null_sd(
-    n: int,  # rows, at least 4
+    n: int,  # Rows, at least 4
 ) -> float:
     "Standard deviation of unbiased CKA over all permutations of the rows, sqrt(2/(n(n-3))); its mean is 0."
     if n < 4:
@@ -294,17 +294,17 @@ def null_sd(
 
 
 def cka_z(
-    value,  # unbiased CKA: number, numpy or torch
-    n: int,  # rows it was computed from
-):  # same kind
+    value,  # Unbiased CKA: number, numpy or torch
+    n: int,  # Rows it was computed from
+):  # Same kind
     "Permutation z-score of an unbiased CKA: its distance from the mean of all row permutations in their standard deviations."
     return value / null_sd(n)
 
 
 def permuted_cka(
-    x,  # features, shape (n, d1), numpy or torch
-    y,  # features of the same rows, shape (n, d2)
-    permutations: int = 200,  # how many
+    x,  # Features, shape (n, d1), numpy or torch
+    y,  # Features of the same rows, shape (n, d2)
+    permutations: int = 200,  # How many
     seed: int = 0,
     unbiased: bool = True,
 ) -> np.ndarray:  # float64, shape (permutations,)
@@ -358,7 +358,7 @@ class _Side:
     def __init__(self, layers, unbiased, dtype, groups):
         self.layers, self.unbiased, self.dtype, self.n = layers, unbiased, dtype, len(layers[0])
         if len(groups) > 1:
-            self.layers, self.dtype = [_centre(x.to(dtype)) for x in layers], None  # centred once
+            self.layers, self.dtype = [_center(x.to(dtype)) for x in layers], None  # centered once
         self.own = torch.zeros(len(layers), dtype=torch.float64, device=layers[0].device)
         self.squares = torch.empty(len(layers), self.n, dtype=dtype, device=layers[0].device)
         self.buffer = self.squares.new_empty(
@@ -372,7 +372,7 @@ class _Side:
         long = self.buffer[:, : ends[-1]]
         blocks = [long[:, p:q].view(L, j - i, n - i) for p, q, (i, j) in zip(ends, ends[1:], group)]
         for l, x in enumerate(self.layers):
-            x = _centre(x.to(self.dtype)) if self.dtype else x
+            x = _center(x.to(self.dtype)) if self.dtype else x
             self.squares[l] = torch.linalg.vector_norm(x, dim=1)
             for A, (i, j) in zip(blocks, group):
                 torch.mm(x[i:j], x[i:].T, out=A[l])
@@ -430,14 +430,14 @@ class MinibatchCKA:
 
     def __init__(
         self,
-        unbiased: bool = True,  # the mean of unbiased HSICs is unbiased for any batch size; of biased ones it is not
+        unbiased: bool = True,  # The mean of unbiased HSICs is unbiased for any batch size; of biased ones it is not
     ):
         self.unbiased, self.batches, self.rows, self._reasons = unbiased, 0, 0, {}
 
     def update(
         self,
-        layers_a,  # features of the same rows: list, or dict by name, of (n, d) matrices
-        layers_b,  # the other model's
+        layers_a,  # Features of the same rows: list, or dict by name, of (n, d) matrices
+        layers_b,  # The other model's
     ):
         "Add a batch; batches of any size of at least 4 rows, each weighted by its unbiased HSIC."
         a, b = _named_pair(layers_a, layers_b, self.unbiased)
@@ -458,7 +458,7 @@ class MinibatchCKA:
         return self
 
     @property
-    def undefined(self) -> dict:  # layer -> why it has no CKA
+    def undefined(self) -> dict:  # Layer -> why it has no CKA
         _, *own_scale = self._sums
         bad = {
             name
@@ -485,9 +485,9 @@ class MinibatchCKA:
 def cka_matrix(
     layers_a,  # list, or dict by name, of L matrices (n, d), widths may differ; numpy or torch
     layers_b,  # M matrices of the same n rows; pass the same object to compare a model with itself
-    unbiased: bool = True,  # as in `cka`
-):  # shape (L, M), in [-1, 1]; NaN rows or columns, with a warning, for layers without structure
-    "CKA of all pairs of layers as one matrix product (float32 Gram matrices of centred features, float64 afterwards)."
+    unbiased: bool = True,  # As in `cka`
+):  # Shape (L, M), in [-1, 1]; NaN rows or columns, with a warning, for layers without structure
+    "CKA of all pairs of layers as one matrix product (float32 Gram matrices of centered features, float64 afterwards)."
     return MinibatchCKA(unbiased).update(layers_a, layers_b).compute()
 
 # %% ../../nbs/5_evaluation/03_cka.ipynb #4cd222b4
@@ -515,14 +515,14 @@ class StreamingCKA:
 
     def __init__(
         self,
-        unbiased: bool = True,  # as in `cka`
+        unbiased: bool = True,  # As in `cka`
     ):
         self.unbiased, self.n, self._streams, self._first = unbiased, 0, [_Stream() for _ in range(3)], None
 
     def update(
         self,
-        x,  # features, shape (any number of rows, d1), numpy or torch
-        y,  # features of the same rows, shape (rows, d2)
+        x,  # Features, shape (any number of rows, d1), numpy or torch
+        y,  # Features of the same rows, shape (rows, d2)
     ):
         "Add some rows."
         a, b = _features(x, "x"), _features(y, "y")
@@ -573,7 +573,7 @@ class StreamingCKA:
 
 # %% ../../nbs/5_evaluation/03_cka.ipynb #6e64db77
 def end_positions(
-    batch,  # model input whose first integer matrix holds token ids, shape (B, S)
+    batch,  # Model input whose first integer matrix holds token ids, shape (B, S)
 ) -> Tensor:  # int64, shape (B,)
     "Place of the end token by CLIP's rule: it has the largest id."
     tokens = next((t for t in _parts(batch) if not t.is_floating_point() and t.ndim == 2), None)
@@ -676,13 +676,13 @@ def _hooked(model, modules, take):
 
 def layer_features(
     model: torch.nn.Module,
-    batches,  # model inputs: tensors, or tuples or dicts of arguments; samples on axis 0
+    batches,  # Model inputs: tensors, or tuples or dicts of arguments; samples on axis 0
     layers=None,  # None: all leaf modules; names (with * and ?); or a module class or several
     representation="flatten",  # a name in `REPRESENTATIONS`, or function (output, batch) -> (B, d)
-    head=None,  # applied to each output first, for example a model's last norm and projection
-    positions=end_positions,  # batch -> places of the end tokens, for `valid` and `eot`
-    forward=_call,  # how to run the model on a batch, for example lambda m, t: m.encode_text(t)
-) -> dict:  # name -> float tensor (N, d), in the order of first use
+    head=None,  # Applied to each output first, for example a model's last norm and projection
+    positions=end_positions,  # Batch -> places of the end tokens, for `valid` and `eot`
+    forward=_call,  # How to run the model on a batch, for example lambda m, t: m.encode_text(t)
+) -> dict:  # Name -> float tensor (N, d), in the order of first use
     "What chosen modules return for all samples, a matrix each."
     if not callable(representation) and representation not in REPRESENTATIONS:
         raise ValueError(
@@ -765,13 +765,13 @@ class Comparison:
 def compare_models(
     a: torch.nn.Module,
     b: torch.nn.Module,
-    batches,  # inputs for both, as in `layer_features`
-    batches_b=None,  # other inputs for b (another modality): the same samples in the same order
+    batches,  # Inputs for both, as in `layer_features`
+    batches_b=None,  # Other inputs for b (another modality): the same samples in the same order
     unbiased: bool = True,
     minibatch: bool = False,  # False: exact over all rows; True: ratio of means over batches, in the memory of one batch
-    options_a: dict = None,  # for `layer_features` of a only
-    options_b: dict = None,  # for `layer_features` of b only
-    **options,  # for both: layers, representation, head, positions, forward
+    options_a: dict = None,  # For `layer_features` of a only
+    options_b: dict = None,  # For `layer_features` of b only
+    **options,  # For both: layers, representation, head, positions, forward
 ) -> Comparison:
     "CKA of every layer of a with every layer of b on the same samples."
     a_options, b_options = options | (options_a or {}), options | (options_b or {})

@@ -54,10 +54,10 @@ def _as(value, *inputs):  # numpy or torch as given
 
 # %% ../../nbs/5_evaluation/02_geometry.ipynb #fc4cb420
 def alignment(
-    x,  # embeddings, shape (N, D), numpy or torch
-    y,  # embeddings that belong to the same rows, shape (N, D)
-    power: float = 2,  # of the distance
-):  # scalar, 0 (equal directions) to 2^power
+    x,  # Embeddings, shape (N, D), numpy or torch
+    y,  # Embeddings that belong to the same rows, shape (N, D)
+    power: float = 2,  # Of the distance
+):  # Scalar, 0 (equal directions) to 2^power
     "Mean |x_i - y_i|^power of unit rows (Wang & Isola 2020); for power 2 it is 2 - 2 times the mean cosine."
     a, b = _pair(x, y)
     squared = (a - b).square().sum(1)
@@ -65,10 +65,10 @@ def alignment(
 
 
 def uniformity(
-    x,  # embeddings, shape (N, D), N >= 2, numpy or torch
-    t: float = 2,  # inverse width of the kernel
-    chunk: int = 2**22,  # similarities in memory at a time
-):  # scalar, -4t to 0; lower is more uniform
+    x,  # Embeddings, shape (N, D), N >= 2, numpy or torch
+    t: float = 2,  # Inverse width of the kernel
+    chunk: int = 2**22,  # Similarities in memory at a time
+):  # Scalar, -4t to 0; lower is more uniform
     "log of the mean over i < j of exp(-t |x_i - x_j|^2), for unit rows (Wang & Isola 2020)."
     a = _rows(x, least=2)
     n, step = len(a), max(1, chunk // len(a))
@@ -82,7 +82,7 @@ def uniformity(
 
 def sphere_uniformity(
     dim: int,  # D
-    t: float = 2,  # inverse width of the kernel
+    t: float = 2,  # Inverse width of the kernel
 ) -> float:
     "Uniformity of the uniform distribution on the sphere: -2t + log 0F1(; D/2; t^2), about -2t + 2t^2/D."
     term, total, k = 1.0, 1.0, 0
@@ -93,17 +93,17 @@ def sphere_uniformity(
 
 
 def simplex_uniformity(
-    n: int,  # points, at most D + 1
-    t: float = 2,  # inverse width of the kernel
+    n: int,  # Points, at most D + 1
+    t: float = 2,  # Inverse width of the kernel
 ) -> float:
     "Uniformity of n points with all distances equal: the lowest that n points can reach, -2t n/(n-1)."
     return -2 * t * n / (n - 1)
 
 # %% ../../nbs/5_evaluation/02_geometry.ipynb #fad5b85b
 def modality_gap(
-    x,  # embeddings of one modality, shape (N, D), numpy or torch
-    y,  # of the other, shape (M, D)
-):  # scalar, 0 to 2
+    x,  # Embeddings of one modality, shape (N, D), numpy or torch
+    y,  # Of the other, shape (M, D)
+):  # Scalar, 0 to 2
     "Distance between the mean unit vectors of two modalities (Liang et al. 2022)."
     a, b = _rows(x, "x"), _rows(y, "y")
     if a.shape[1] != b.shape[1]:
@@ -114,9 +114,9 @@ def modality_gap(
 
 
 def modality_accuracy(
-    x,  # embeddings of one modality, shape (N, D), N >= 4
-    y,  # embeddings of the same things in the other, shape (N, D)
-    seed: int = 0,  # of the split
+    x,  # Embeddings of one modality, shape (N, D), N >= 4
+    y,  # Embeddings of the same things in the other, shape (N, D)
+    seed: int = 0,  # Of the split
 ) -> float:  # 0..1; chance is 0.5
     "Accuracy of a logistic regression that tells the modalities apart, on the half of the pairs it was not fitted to."
     from sklearn.linear_model import LogisticRegression
@@ -133,9 +133,9 @@ def modality_accuracy(
 
 
 def separation(
-    x,  # embeddings, shape (N, D), N >= 2
-    y,  # embeddings of the matching rows, shape (N, D)
-) -> dict:  # match, other (mean cosines), match_sd, other_sd, d_prime
+    x,  # Embeddings, shape (N, D), N >= 2
+    y,  # Embeddings of the matching rows, shape (N, D)
+) -> dict:  # Match, other (mean cosines), match_sd, other_sd, d_prime
     "Cosines of matching and of all other pairs, and d' = (difference of means)/sqrt(mean of variances); O(N D^2)."
     a, b = (v.detach().double() for v in _pair(x, y))
     if len(a) < 2:
@@ -155,36 +155,36 @@ def separation(
     )
 
 # %% ../../nbs/5_evaluation/02_geometry.ipynb #d3e35576
-def _spectrum(x, centre):
+def _spectrum(x, center):
     a = _rows(x, least=2, unit=False).detach().double()
-    sigma = torch.linalg.svdvals(a - a.mean(0) if centre else a)
+    sigma = torch.linalg.svdvals(a - a.mean(0) if center else a)
     if not sigma[0] > 1e-12 * a.abs().max().clamp(min=1e-300) * math.sqrt(a.numel()):
         raise ValueError("all rows are equal: no direction is in use. Look for a collapsed encoder.")
     return sigma
 
 
 def effective_rank(
-    x,  # embeddings, shape (N, D), N >= 2, numpy or torch
-    centre: bool = True,  # take the mean out first
+    x,  # Embeddings, shape (N, D), N >= 2, numpy or torch
+    center: bool = True,  # Take the mean out first
 ) -> float:  # 1 to min(N-1, D)
-    "exp of the entropy of the normalised singular values (Roy & Vetterli 2007)."
-    p = _spectrum(x, centre)
+    "exp of the entropy of the normalized singular values (Roy & Vetterli 2007)."
+    p = _spectrum(x, center)
     p = p / p.sum()
     return torch.special.entr(p).sum().exp().item()
 
 
 def participation_ratio(
-    x,  # embeddings, shape (N, D), N >= 2, numpy or torch
-    centre: bool = True,  # take the mean out first
+    x,  # Embeddings, shape (N, D), N >= 2, numpy or torch
+    center: bool = True,  # Take the mean out first
 ) -> float:  # 1 to min(N-1, D)
     "(sum of eigenvalues)^2 / sum of their squares, of the covariance matrix."
-    power = _spectrum(x, centre).square()
+    power = _spectrum(x, center).square()
     return (power.sum().square() / power.square().sum()).item()
 
 # %% ../../nbs/5_evaluation/02_geometry.ipynb #dc615f4f
 def mean_similarity(
-    x,  # embeddings, shape (B, D), B >= 2, numpy or torch
-):  # scalar, -1/(B-1) to 1
+    x,  # Embeddings, shape (B, D), B >= 2, numpy or torch
+):  # Scalar, -1/(B-1) to 1
     "Mean cosine of all pairs of different rows, O(B D)."
     a = _rows(x, least=2)
     return _as(
@@ -196,7 +196,7 @@ def mean_similarity(
 
 
 def thesis_similarity(
-    x,  # embeddings, shape (B, D), numpy or torch
+    x,  # Embeddings, shape (B, D), numpy or torch
 ) -> float:
     "The thesis's formula, mean of F F' minus 1/B: (B-1)/B times `mean_similarity`."
     a = _rows(x).detach().double()
@@ -223,9 +223,9 @@ def _owners(x, owner):
 
 
 def tuple_similarity(
-    x,  # embeddings (N, k, D), or rows (M, D) with `owner`; numpy or torch
+    x,  # Embeddings (N, k, D), or rows (M, D) with `owner`; numpy or torch
     owner=None,  # tuple of each row, shape (M,), any labels; tuples of one row count for `between` only
-) -> dict:  # within, between (mean cosines), gap
+) -> dict:  # Within, between (mean cosines), gap
     "Mean cosine inside tuples (mean over tuples) and between different tuples (mean over pairs of rows), O(M D)."
     a, place, counts = _owners(x, owner)
     a = a.detach().double()
@@ -239,9 +239,9 @@ def tuple_similarity(
 
 
 def tuple_auc(
-    x,  # as in `tuple_similarity`
+    x,  # As in `tuple_similarity`
     owner=None,
-    chunk: int = 2**22,  # similarities in memory at a time
+    chunk: int = 2**22,  # Similarities in memory at a time
 ) -> float:  # 0..1; 0.5 is chance
     "Probability that a pair of rows of one tuple is more alike than a pair of different tuples; all pairs, ties count half."
     a, place, counts = _owners(x, owner)
@@ -270,20 +270,20 @@ def tuple_auc(
 
 # %% ../../nbs/5_evaluation/02_geometry.ipynb #99572dd5
 def procrustes(
-    before,  # embeddings, shape (N, D), numpy or torch
-    after,  # of the same rows, shape (N, D)
-):  # orthogonal matrix, shape (D, D)
-    "The orthogonal R that minimises |before R - after|."
+    before,  # Embeddings, shape (N, D), numpy or torch
+    after,  # Of the same rows, shape (N, D)
+):  # Orthogonal matrix, shape (D, D)
+    "The orthogonal R that minimizes |before R - after|."
     a, b = _pair(before, after, unit=False)
     U, _, V = torch.linalg.svd(a.double().T @ b.double())
     return _as((U @ V).to(a.dtype), before, after)
 
 
 def movement(
-    before,  # embeddings, shape (N, D), numpy or torch
-    after,  # of the same rows, shape (N, D)
-    rigid: bool = False,  # take the best common rotation out first
-):  # distance each row moved, shape (N,)
+    before,  # Embeddings, shape (N, D), numpy or torch
+    after,  # Of the same rows, shape (N, D)
+    rigid: bool = False,  # Take the best common rotation out first
+):  # Distance each row moved, shape (N,)
     "How far each row moved between two checkpoints."
     a, b = _pair(before, after, unit=False)
     if rigid:
@@ -301,12 +301,12 @@ def random_rotation(
 
 
 def knn_overlap(
-    x,  # embeddings, shape (N, D1), numpy or torch
-    y,  # other embeddings of the same rows, shape (N, D2)
-    k: int = 10,  # neighbours
-    chunk: int = 2**22,  # similarities in memory at a time
+    x,  # Embeddings, shape (N, D1), numpy or torch
+    y,  # Other embeddings of the same rows, shape (N, D2)
+    k: int = 10,  # Neighbors
+    chunk: int = 2**22,  # Similarities in memory at a time
 ) -> float:  # 0..1; chance is k/(N-1)
-    "Part of the k nearest neighbours (cosine, without the row itself) that two embeddings of the same rows share, mean over rows."
+    "Part of the k nearest neighbors (cosine, without the row itself) that two embeddings of the same rows share, mean over rows."
     a, b = (v.detach() for v in _pair(x, y, same_width=False))
     if not 1 <= k < len(a):
         raise ValueError(f"k must be at least 1 and below the number of rows; got k={k} for {len(a)} rows.")

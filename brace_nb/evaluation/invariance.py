@@ -58,8 +58,8 @@ def _classes(labels, count):
 
 # %% ../../nbs/5_evaluation/04_invariance.ipynb #ccfdd7dc
 def firing(
-    h,  # values, shape (n, units), higher fires; numpy or torch
-    rate: float,  # wanted share of the rows on which each unit fires, in (0, 1)
+    h,  # Values, shape (n, units), higher fires; numpy or torch
+    rate: float,  # Wanted share of the rows on which each unit fires, in (0, 1)
 ) -> tuple:  # (fires: bool (n, units), thresholds (units,), realised rates (units,))
     "Fire above the midpoint of the k-th and (k+1)-th largest value, k = round(rate n)."
     h = np.asarray(h.detach().cpu() if isinstance(h, Tensor) else h, np.float64)
@@ -72,7 +72,7 @@ def firing(
     threshold = low + (high - low) / 2
     threshold = np.where(
         (threshold >= high) | (threshold < low), low, threshold
-    )  # neighbours without a number between them
+    )  # neighbors without a number between them
     fires = h > threshold
     return fires, threshold, fires.mean(0)
 
@@ -113,11 +113,11 @@ def _rate(rate, classes):
 
 
 def target_invariance(
-    h,  # features, shape (items, views, units), or rows (views, units) with `items`; numpy or torch
-    labels,  # class of each item
-    items=None,  # item of each row, whole numbers from 0
-    rate=None,  # wanted firing rate; None: max(1/classes, 0.05), as the authors' code
-) -> dict:  # invariance I (classes, units), local L (classes, units), realised G (units,), signs (units,); classes in sorted order
+    h,  # Features, shape (items, views, units), or rows (views, units) with `items`; numpy or torch
+    labels,  # Class of each item
+    items=None,  # Item of each row, whole numbers from 0
+    rate=None,  # Wanted firing rate; None: max(1/classes, 0.05), as the authors' code
+) -> dict:  # Invariance I (classes, units), local L (classes, units), realised G (units,), signs (units,); classes in sorted order
     "Target-conditioned invariance I_y(i) = L_y(i)/G(i), in [0, 1/G] (Purushwalkam & Gupta 2020, sec. 3)."
     h, items, count = _views(h, items)
     number, classes = _classes(labels, count)
@@ -137,7 +137,7 @@ def _of_top(values, order, k):
 
 
 def _scores(response, realised, number, classes, ks, consistency=True):
-    "RIS, its normalised form and the consistency variant for each K."
+    "RIS, its normalized form and the consistency variant for each K."
     local = _local(response, number, classes)
     invariance, _, chosen = _signed(local, realised, local)
     order = np.argsort(-np.nan_to_num(invariance, nan=-1), axis=1, kind="stable")
@@ -153,13 +153,13 @@ def _scores(response, realised, number, classes, ks, consistency=True):
 
 
 def invariance_score(
-    h,  # features, shape (items, views, units), or rows (views, units) with `items`; numpy or torch
-    labels,  # class of each item
-    items=None,  # item of each row, whole numbers from 0
-    ks=(10, 25),  # numbers of units for each class
-    rate=None,  # wanted firing rate; None: max(1/classes, 0.05)
-    permutations: int = 0,  # draws of the null distribution
-    seed=0,  # of the permutations
+    h,  # Features, shape (items, views, units), or rows (views, units) with `items`; numpy or torch
+    labels,  # Class of each item
+    items=None,  # Item of each row, whole numbers from 0
+    ks=(10, 25),  # Numbers of units for each class
+    rate=None,  # Wanted firing rate; None: max(1/classes, 0.05)
+    permutations: int = 0,  # Draws of the null distribution
+    seed=0,  # Of the permutations
 ) -> dict:  # {K: {ris, ris_norm, consistency (its own best K), consistency_of_top (of the units RIS chose), and with permutations ris_null, ris_null_sd, z}}, and rate, realised (min, mean, max), dead (units that never fire), classes, items, views
     "Representation invariance score RIS_K: mean over classes of the mean of the K largest I_y(i)."
     h, items, count = _views(h, items)
@@ -205,7 +205,7 @@ TRAJECTORIES = {  # name -> views as (angle in degrees, magnification, shift rig
 
 
 def trajectory(
-    rgba,  # pictures, uint8 RGBA, shape (N, S, S, 4), numpy or torch
+    rgba,  # Pictures, uint8 RGBA, shape (N, S, S, 4), numpy or torch
     name: str,  # a key of TRAJECTORIES
 ) -> np.ndarray:  # uint8 RGB, shape (N, views, S, S, 3)
     "All views of each picture under one transformation."

@@ -49,11 +49,11 @@ def _integers(values, length, what, limit=None):
 
 
 def class_embeddings(
-    prompt_embeddings,  # shape (P, D), any length of rows, numpy or torch
-    groups,  # class number of each prompt, P whole numbers from 0
-    classes: int = None,  # number of classes; None: the largest class number + 1
-):  # unit rows, shape (classes, D), float; same kind and device as `prompt_embeddings`
-    "Direction of each class: the normalised mean of its normalised prompts (Radford et al. 2021, prompt ensembles)."
+    prompt_embeddings,  # Shape (P, D), any length of rows, numpy or torch
+    groups,  # Class number of each prompt, P whole numbers from 0
+    classes: int = None,  # Number of classes; None: the largest class number + 1
+):  # Unit rows, shape (classes, D), float; same kind and device as `prompt_embeddings`
+    "Direction of each class: the normalized mean of its normalized prompts (Radford et al. 2021, prompt ensembles)."
     prompts = _unit(prompt_embeddings, "prompt_embeddings")
     groups = _integers(groups, len(prompts), "groups", classes)
     classes = classes or (int(groups.max()) + 1 if len(groups) else 0)
@@ -67,10 +67,10 @@ def class_embeddings(
 
 # %% ../../nbs/5_evaluation/01_probes.ipynb #51480d67
 def classify(
-    scores,  # higher is more likely, shape (N, C), numpy or torch
-    labels,  # right class of each row, N whole numbers from 0
+    scores,  # Higher is more likely, shape (N, C), numpy or torch
+    labels,  # Right class of each row, N whole numbers from 0
     ks=(1, 5),  # list lengths for top-k
-) -> dict:  # topK (0..1), balanced_accuracy, macro_f1, majority, confusion (C, C) true x predicted, predictions (N,), images, classes
+) -> dict:  # TopK (0..1), balanced_accuracy, macro_f1, majority, confusion (C, C) true x predicted, predictions (N,), images, classes
     "Accuracies of a classifier; balanced accuracy averages over the classes present, macro-F1 over all (an absent class counts 0)."
     scores = scores.detach() if isinstance(scores, Tensor) else torch.from_numpy(np.array(scores))
     if scores.ndim != 2 or not len(scores) or scores.is_complex():
@@ -100,9 +100,9 @@ def classify(
 
 # %% ../../nbs/5_evaluation/01_probes.ipynb #a60d3c60
 def reliability(
-    probabilities,  # shape (N, C), rows sum to 1, numpy or torch
-    labels,  # right class of each row, N whole numbers from 0
-    bins: int = 15,  # number of equal intervals of confidence
+    probabilities,  # Shape (N, C), rows sum to 1, numpy or torch
+    labels,  # Right class of each row, N whole numbers from 0
+    bins: int = 15,  # Number of equal intervals of confidence
 ) -> dict:  # arrays of shape (bins,): count, confidence (mean, 0..1), accuracy (0..1); NaN in empty bins
     "Confidence and accuracy of the most likely class by interval of confidence (lower, upper]."
     p = np.asarray(
@@ -125,9 +125,9 @@ def reliability(
 
 
 def expected_calibration_error(
-    probabilities,  # shape (N, C), rows sum to 1, numpy or torch
-    labels,  # right class of each row, N whole numbers from 0
-    bins: int = 15,  # number of equal intervals of confidence
+    probabilities,  # Shape (N, C), rows sum to 1, numpy or torch
+    labels,  # Right class of each row, N whole numbers from 0
+    bins: int = 15,  # Number of equal intervals of confidence
 ) -> float:  # 0..1; 0 is calibrated
     "Mean of |accuracy - confidence| over the images, by interval of confidence (Guo et al. 2017, eq. 3)."
     r = reliability(probabilities, labels, bins)
@@ -135,11 +135,11 @@ def expected_calibration_error(
 
 # %% ../../nbs/5_evaluation/01_probes.ipynb #f5b3d485
 def zero_shot(
-    image_embeddings,  # shape (N, D), any length of rows, numpy or torch
-    class_embeddings,  # shape (C, D), for example from `class_embeddings`
-    labels,  # right class of each image, N whole numbers from 0
-    scale=None,  # inverse temperature of the trained model; with it the report holds `ece` too
-) -> dict:  # as `classify`: top1, top5, balanced_accuracy, macro_f1, majority, confusion, predictions, images, classes (and ece)
+    image_embeddings,  # Shape (N, D), any length of rows, numpy or torch
+    class_embeddings,  # Shape (C, D), for example from `class_embeddings`
+    labels,  # Right class of each image, N whole numbers from 0
+    scale=None,  # Inverse temperature of the trained model; with it the report holds `ece` too
+) -> dict:  # As `classify`: top1, top5, balanced_accuracy, macro_f1, majority, confusion, predictions, images, classes (and ece)
     "Nearest class by cosine for each image."
     images, classes = _unit(image_embeddings, "image_embeddings"), _unit(class_embeddings, "class_embeddings")
     if images.shape[1] != classes.shape[1]:
@@ -178,7 +178,7 @@ def _labelled(part, what):
     return x.astype(np.float64), y
 
 
-def _standardised(train, val, test, prepare):
+def _standardized(train, val, test, prepare):
     "Features of three splits, scaled by the mean and deviation of the first, with their prepared labels."
     parts = [
         (x, prepare(y, name))
@@ -206,16 +206,16 @@ def _fit(model, x, y):
 # %% ../../nbs/5_evaluation/01_probes.ipynb #07c9b50c
 STRENGTHS = tuple(
     float(f"1e{e}") for e in range(-6, 7)
-)  # values of C; the larger, the weaker the regularisation
+)  # values of C; the larger, the weaker the regularization
 
 
 def linear_probe(
     train,  # (features (N, D), labels (N,)) to fit, numpy or torch; labels are whole numbers or strings
-    val,  # the same, to choose C
-    test,  # the same, looked at once
-    strengths=STRENGTHS,  # values of C to choose from, inverse regularisation
-    max_iter: int = 2000,  # iterations of lbfgs for each fit
-) -> dict:  # as `classify` on test, with ece, train_accuracy (of the refit), val_accuracy, C, path {C: val accuracy, NaN if not converged}, iterations, labels (class names in order)
+    val,  # The same, to choose C
+    test,  # The same, looked at once
+    strengths=STRENGTHS,  # Values of C to choose from, inverse regularization
+    max_iter: int = 2000,  # Iterations of lbfgs for each fit
+) -> dict:  # As `classify` on test, with ece, train_accuracy (of the refit), val_accuracy, C, path {C: val accuracy, NaN if not converged}, iterations, labels (class names in order)
     "Accuracy of multinomial logistic regression on frozen features (Alain & Bengio 2016; Radford et al. 2021, appendix A.3)."
     from sklearn.linear_model import LogisticRegression
 
@@ -234,7 +234,7 @@ def linear_probe(
             )
         return np.searchsorted(names, y)
 
-    (x, y), (xv, yv), (xt, yt) = _standardised(train, val, test, number)
+    (x, y), (xv, yv), (xt, yt) = _standardized(train, val, test, number)
     model, path = LogisticRegression(max_iter=max_iter, warm_start=True), {}
     for c in sorted(float(s) for s in strengths):  # from strong to weak, each start is the last answer
         done = _fit(model.set_params(C=c), x, y) < max_iter
@@ -264,10 +264,10 @@ def linear_probe(
 def probe_controls(
     train,
     val,
-    test,  # as in `linear_probe`
-    seed=0,  # of the shuffle
+    test,  # As in `linear_probe`
+    seed=0,  # Of the shuffle
     **kwargs,  # strengths, max_iter
-) -> dict:  # majority and random_labels, each a test accuracy 0..1
+) -> dict:  # Majority and random_labels, each a test accuracy 0..1
     "What the protocol gives without knowledge: the most frequent training class, and a probe of shuffled labels."
     rng = np.random.default_rng(seed)
     names, count = np.unique(_labelled(train, "train")[1], return_counts=True)
@@ -279,10 +279,10 @@ def probe_controls(
 
 
 def pixel_features(
-    images,  # pictures, uint8 RGB or RGBA, shape (N, S, S, 3 or 4), numpy or torch
-    size: int = 8,  # side of the shrunken picture; must divide S
+    images,  # Pictures, uint8 RGB or RGBA, shape (N, S, S, 3 or 4), numpy or torch
+    size: int = 8,  # Side of the shrunken picture; must divide S
 ) -> np.ndarray:  # float32 in 0..1, shape (N, size*size*3), transparency on white
-    "Raw pixels as features: the mean colours of size x size boxes."
+    "Raw pixels as features: the mean colors of size x size boxes."
     from brace_nb.foundations.data import on_background
 
     rgb = on_background(images) if images.shape[-1] == 4 else images
@@ -296,8 +296,8 @@ def pixel_features(
 
 
 def word_features(
-    texts,  # training texts; they define the vocabulary
-    *others,  # further lists of texts
+    texts,  # Training texts; they define the vocabulary
+    *others,  # Further lists of texts
 ) -> list:  # float32 matrices (texts, words), one for each list
     "Bag of words: 1 where a word of the training texts occurs."
     from sklearn.feature_extraction.text import CountVectorizer
@@ -312,8 +312,8 @@ def multilabel_probe(
     train,
     val,
     test,  # (features (N, D), boolean labels (N, L)) each, numpy or torch
-    strengths=STRENGTHS,  # values of C to choose from, one for all labels
-    max_iter: int = 2000,  # iterations of lbfgs for each fit
+    strengths=STRENGTHS,  # Values of C to choose from, one for all labels
+    max_iter: int = 2000,  # Iterations of lbfgs for each fit
 ) -> dict:  # mean_average_precision (over the labels present in test), chance (their mean frequency), average_precision (L,) with NaN, C, train_mean_average_precision
     "One logistic regression for each label, judged by average precision (the protocol of multi-label data such as COCO)."
     from sklearn.linear_model import LogisticRegression
@@ -328,7 +328,7 @@ def multilabel_probe(
             )
         return y
 
-    (x, y), (xv, yv), (xt, yt) = _standardised(train, val, test, boolean)
+    (x, y), (xv, yv), (xt, yt) = _standardized(train, val, test, boolean)
 
     def scores(c, a, b, *where):
         models = [LogisticRegression(C=c, max_iter=max_iter) for _ in b.T]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .retrieval import chance_recall, embedding_ranks, same_text, summarise_ranks
+from .retrieval import chance_recall, embedding_ranks, same_text, summarize_ranks
 
 # %% auto #0
 __all__ = ['SAMPLE', 'draw_split', 'evaluate_files', 'report_text']
@@ -130,11 +130,11 @@ def _inverse(relevant, columns):
 
 # %% ../../nbs/5_evaluation/06_report.ipynb #8104a85d
 def draw_split(
-    labels,  # class of each row
+    labels,  # Class of each row
     same=(),  # arrays of group numbers, one for each row: rows that share a number must not be separated
     seed=0,
-    shares=(0.6, 0.2),  # of train and val; the rest is test
-) -> np.ndarray:  # of str: train, val, test
+    shares=(0.6, 0.2),  # Of train and val; the rest is test
+) -> np.ndarray:  # Of str: train, val, test
     "A split by connected groups of rows, stratified by class; classes that train would miss go there."
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
@@ -175,7 +175,7 @@ def _retrieval_rows(x, y, owner, captions, ks):
         ("image to text", x, y, relevant),
         ("text to image", y, x, _inverse(relevant, len(y))),
     ):
-        summary = summarise_ranks(embedding_ranks(a, b, found), ks)
+        summary = summarize_ranks(embedding_ranks(a, b, found), ks)
         counts = [len(f) for f in found]
         for k in ks:
             rows.append(
@@ -372,17 +372,17 @@ def _probe_rows(sides, labels, split, seed):
 
 # %% ../../nbs/5_evaluation/06_report.ipynb #ec530abd
 def evaluate_files(
-    images,  # file of embeddings: .npy, .npz, .safetensors or .parquet; rows are images (or anything else, when alone)
-    texts=None,  # file of text embeddings; None: the second of `keys` in `images`, or no texts
-    keys=(),  # names of the matrices: images, then texts
-    labels=None,  # column of `images`, or .npy/.txt file: class of each image
-    split=None,  # the same: train, val or test
-    captions=None,  # column of the texts, or file: the texts themselves, so that equal ones count as right
-    owner=None,  # the same: image (row number) of each text, when there are several texts an image
-    teacher=None,  # file of embeddings of the same images to compare with by CKA
+    images,  # File of embeddings: .npy, .npz, .safetensors or .parquet; rows are images (or anything else, when alone)
+    texts=None,  # File of text embeddings; None: the second of `keys` in `images`, or no texts
+    keys=(),  # Names of the matrices: images, then texts
+    labels=None,  # Column of `images`, or .npy/.txt file: class of each image
+    split=None,  # The same: train, val or test
+    captions=None,  # Column of the texts, or file: the texts themselves, so that equal ones count as right
+    owner=None,  # The same: image (row number) of each text, when there are several texts an image
+    teacher=None,  # File of embeddings of the same images to compare with by CKA
     ks=(1, 5, 10),  # list lengths of retrieval
-    seed: int = 0,  # of samples, splits and controls
-) -> dict:  # rows: list of {group, measure, value, reference, note}; facts: counts
+    seed: int = 0,  # Of samples, splits and controls
+) -> dict:  # Rows: list of {group, measure, value, reference, note}; facts: counts
     "The evaluation protocol of spec 7 for embeddings in files."
     keys = tuple(keys) if keys or texts is not None else _pair_keys(images, ())
     if len(keys) > 2:
@@ -465,8 +465,8 @@ def _text_groups(captions, owner, images):
 
 # %% ../../nbs/5_evaluation/06_report.ipynb #533a524a
 def report_text(
-    report: dict,  # of `evaluate_files`
-) -> str:  # lines of a table
+    report: dict,  # Of `evaluate_files`
+) -> str:  # Lines of a table
     "The report as text."
     number = lambda v: (
         "" if v is None else ("nan" if np.isnan(v) else f"{v:.4g}" if abs(v) < 1000 else f"{v:.0f}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['ranks', 'summarise_ranks', 'chance_recall', 'recall_at_k', 'retrieval_report', 'same_text', 'embedding_ranks']
+__all__ = ['ranks', 'summarize_ranks', 'chance_recall', 'recall_at_k', 'retrieval_report', 'same_text', 'embedding_ranks']
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #357b2268
 def _pairs(relevant, queries, items):
@@ -98,9 +98,9 @@ def _matrix(similarity):
 
 
 def ranks(
-    similarity,  # scores, higher is more alike, shape (N queries, M items), numpy or torch
+    similarity,  # Scores, higher is more alike, shape (N queries, M items), numpy or torch
     relevant=None,  # None: item i for query i; N item numbers; N lists of them; or boolean (N, M)
-    chunk: int = 2**24,  # similarities looked at in one go
+    chunk: int = 2**24,  # Similarities looked at in one go
 ):  # int64, shape (N,); 1 is best
     "Rank of the best relevant item for each query; ties with irrelevant items lose."
     similarity = _matrix(similarity)
@@ -113,8 +113,8 @@ def _check_ks(ks):
     return ks
 
 
-def summarise_ranks(
-    rank,  # ranks, 1 is best, shape (N,), numpy or torch
+def summarize_ranks(
+    rank,  # Ranks, 1 is best, shape (N,), numpy or torch
     ks=(1, 5, 10),  # list lengths
 ) -> dict:  # "R@K" (0..1) for each K, "MedR" (rank), "MRR" (0..1)
     "Recall at K, median rank and mean reciprocal rank."
@@ -129,8 +129,8 @@ def summarise_ranks(
 
 def chance_recall(
     k: int,  # list length
-    items: int,  # size of the gallery
-    relevant=1,  # number of relevant items, at least 1; one number or one for each query
+    items: int,  # Size of the gallery
+    relevant=1,  # Number of relevant items, at least 1; one number or one for each query
 ) -> float:  # 0..1
     "R@K of a random order: the mean over queries of 1 - C(M-c, K) / C(M, K)."
     counts = np.atleast_1d(np.asarray(relevant))
@@ -145,18 +145,18 @@ def chance_recall(
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #80fec91a
 def recall_at_k(
-    similarity,  # scores, higher is more alike, shape (N queries, M items), numpy or torch
+    similarity,  # Scores, higher is more alike, shape (N queries, M items), numpy or torch
     ks=(1, 5, 10),  # list lengths
-    relevant=None,  # as in `ranks`
+    relevant=None,  # As in `ranks`
 ) -> dict:  # K -> part of the queries with a relevant item among the first K, 0..1
     "Recall at K from queries to items, ties counted against."
-    summary = summarise_ranks(ranks(similarity, relevant), ks)
+    summary = summarize_ranks(ranks(similarity, relevant), ks)
     return {k: summary[f"R@{k}"] for k in ks}
 
 
 def retrieval_report(
-    similarity,  # scores, images x texts (or any rows x columns), higher is more alike, numpy or torch
-    relevant=None,  # as in `ranks`, for the rows; the columns get the transpose
+    similarity,  # Scores, images x texts (or any rows x columns), higher is more alike, numpy or torch
+    relevant=None,  # As in `ranks`, for the rows; the columns get the transpose
     ks=(1, 5, 10),  # list lengths
 ) -> dict:  # {"i2t": {...}, "t2i": {...}}, each with R@K, MedR, MRR, chance R@K, queries, gallery
     "Retrieval both ways: i2t asks with rows for columns, t2i with columns for rows."
@@ -175,7 +175,7 @@ def retrieval_report(
                 f"{way}: {n} queries, of which {np.flatnonzero(counts == 0)[:5].tolist()} have no relevant item. Drop them, or ask one way with `ranks`."
             )
         report[way] = (
-            summarise_ranks(_ranks(matrix, query, item, 2**24), ks)
+            summarize_ranks(_ranks(matrix, query, item, 2**24), ks)
             | {f"chance R@{k}": chance_recall(k, items, counts) for k in ks}
             | {"queries": n, "gallery": items}
         )
@@ -183,9 +183,9 @@ def retrieval_report(
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #68e4a01c
 def same_text(
-    texts,  # M texts; compared as they are, so normalise them before
-    owner=None,  # image of each text, M whole numbers from 0; None: text j belongs to image j
-) -> list:  # for each image, the sorted numbers of all texts equal to one of its own
+    texts,  # M texts; compared as they are, so normalize them before
+    owner=None,  # Image of each text, M whole numbers from 0; None: text j belongs to image j
+) -> list:  # For each image, the sorted numbers of all texts equal to one of its own
     "The `relevant` lists (images x texts) in which every owner of an equal text is right."
     texts = list(texts)
     if bad := [j for j, t in enumerate(texts) if not isinstance(t, str)]:
@@ -206,10 +206,10 @@ def same_text(
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #dbfb8f4a
 def embedding_ranks(
-    queries,  # embeddings, shape (N, D), numpy or torch; compared by dot product
-    gallery,  # embeddings, shape (M, D), same kind
-    relevant=None,  # as in `ranks`, but no matrix
-    chunk: int = 2**24,  # similarities in memory at one time
+    queries,  # Embeddings, shape (N, D), numpy or torch; compared by dot product
+    gallery,  # Embeddings, shape (M, D), same kind
+    relevant=None,  # As in `ranks`, but no matrix
+    chunk: int = 2**24,  # Similarities in memory at one time
 ):  # int64, shape (N,); 1 is best
     "`ranks(queries @ gallery.T, relevant)` without the whole matrix."
     if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1]:

@@ -18,27 +18,27 @@ __all__ = ['STABILITY', 'BRIDGES', 'token_distances', 'near_and_far', 'thesis_si
 
 # %% ../../nbs/5_evaluation/05_tokens.ipynb #63d97a53
 def token_distances(
-    embeddings,  # token embeddings, shape (V, D), numpy or torch
-    seen=None,  # ids that occur in training; None: all
-    centre="mean",  # "mean" of the embeddings of `seen`, or "origin"
+    embeddings,  # Token embeddings, shape (V, D), numpy or torch
+    seen=None,  # Ids that occur in training; None: all
+    center="mean",  # "mean" of the embeddings of `seen`, or "origin"
 ) -> np.ndarray:  # float64, shape (V,); NaN for ids that are not in `seen`
     "Euclidean distance of each token to the mean token (the thesis's code) or to the origin (its text, section 4.5)."
     x = np.asarray(embeddings.detach().cpu() if isinstance(embeddings, Tensor) else embeddings, np.float64)
     if x.ndim != 2:
         raise ValueError(f"embeddings must have shape (tokens, dimensions); got {x.shape}.")
-    if centre not in ("mean", "origin"):
-        raise ValueError(f'centre must be "mean" or "origin"; got {centre!r}.')
+    if center not in ("mean", "origin"):
+        raise ValueError(f'center must be "mean" or "origin"; got {center!r}.')
     seen = np.arange(len(x)) if seen is None else np.unique(np.asarray(seen))
     if not len(seen) or seen.dtype.kind not in "iu" or seen.min() < 0 or seen.max() >= len(x):
         raise ValueError(f"seen must be token ids from 0 to {len(x) - 1}, at least one.")
     out = np.full(len(x), np.nan)
-    out[seen] = np.linalg.norm(x[seen] - (x[seen].mean(0) if centre == "mean" else 0), axis=1)
+    out[seen] = np.linalg.norm(x[seen] - (x[seen].mean(0) if center == "mean" else 0), axis=1)
     return out
 
 
 def near_and_far(
-    distances,  # shape (V,), NaN where a token does not count
-    k: int,  # size of each set
+    distances,  # Shape (V,), NaN where a token does not count
+    k: int,  # Size of each set
 ) -> tuple:  # (k nearest ids, k farthest ids), int64, nearest (farthest) first
     "The k nearest and the k farthest tokens; ties go to the smaller id."
     d = np.asarray(distances, np.float64)
@@ -62,9 +62,9 @@ def _sets(sets):
 
 def thesis_sigma(
     far,
-    close,  # sets of token ids, over all runs
+    close,  # Sets of token ids, over all runs
     runs: int = 1,  # N, number of runs
-) -> float:  # inf where the sets share nothing (and nan where both are empty)
+) -> float:  # Inf where the sets share nothing (and nan where both are empty)
     "The thesis's N sigma = |far ^ close| / |far & close|, over N (section 4.5.0.2); undefined for disjoint sets."
     far, close = set(np.asarray(far).tolist()), set(np.asarray(close).tolist())
     different, same = len(far ^ close), len(far & close)
@@ -72,7 +72,7 @@ def thesis_sigma(
 
 
 def instability(
-    sets,  # one list of token ids a run
+    sets,  # One list of token ids a run
 ) -> float:  # >= 0; inf when no token is in every run
     "(|union| - |intersection|)/|intersection|/N: it grows with N, so compare equal N only."
     sets = _sets(sets)
@@ -81,7 +81,7 @@ def instability(
 
 
 def jaccard_stability(
-    sets,  # one list of token ids a run
+    sets,  # One list of token ids a run
 ) -> float:  # 0..1
     "Mean Jaccard similarity over all pairs of runs."
     sets = _sets(sets)
@@ -89,8 +89,8 @@ def jaccard_stability(
 
 
 def nogueira_stability(
-    sets,  # one list of token ids a run
-    vocabulary: int,  # number of tokens a run could have chosen from
+    sets,  # One list of token ids a run
+    vocabulary: int,  # Number of tokens a run could have chosen from
 ) -> float:  # 1 identical, 0 as random sets
     "Stability of sets corrected for chance (Nogueira, Sechidis & Brown 2018, eq. 4); also for runs of different k."
     sets = _sets(sets)
@@ -134,11 +134,11 @@ STABILITY = {  # name -> function of sets and vocabulary, formula, source, value
 # %% ../../nbs/5_evaluation/05_tokens.ipynb #31b159e2
 def token_scores(
     near,  # (R, k) ids, or R lists of k ids
-    far,  # the same
+    far,  # The same
     majority: float = 0.5,  # a token is on the list of the others when more than this share of them chose it; 1: all of them
     leave_one_out=True,  # False: the lists include the run itself, as in the thesis
 ) -> np.ndarray:  # float64, shape (R,), 0..1
-    "Token score |C_r & C*| |F_r & F*| / k^2 of each run (thesis 4.5.0.4, normalised)."
+    "Token score |C_r & C*| |F_r & F*| / k^2 of each run (thesis 4.5.0.4, normalized)."
     parts = []
     for sets in (_sets(near), _sets(far)):
         ids = sorted(set.union(*sets))
@@ -157,9 +157,9 @@ def token_scores(
 
 def spearman_interval(
     x,
-    y,  # one value a run
-    resamples: int = 2000,  # bootstrap draws over runs
-    level: float = 0.95,  # of the interval
+    y,  # One value a run
+    resamples: int = 2000,  # Bootstrap draws over runs
+    level: float = 0.95,  # Of the interval
     seed=0,
 ) -> tuple:  # (rho, low, high)
     "Spearman's rank correlation with a percentile bootstrap interval over runs; zeros and ties stay in."
@@ -185,18 +185,18 @@ def spearman_interval(
 
 # %% ../../nbs/5_evaluation/05_tokens.ipynb #e3b0b6b8
 def train_bags(
-    images: Tensor,  # frozen picture embeddings, shape (N, D)
-    bags: list,  # token ids of the texts, one (N, L) a language, 0 pads; row i belongs to picture i
+    images: Tensor,  # Frozen picture embeddings, shape (N, D)
+    bags: list,  # Token ids of the texts, one (N, L) a language, 0 pads; row i belongs to picture i
     vocabulary: int,  # V
-    train,  # rows to learn from
-    val,  # rows for the validation loss
+    train,  # Rows to learn from
+    val,  # Rows for the validation loss
     steps: int = 150,
     batch_size: int = 128,
     learning_rate: float = 0.01,
     scale: float = 20.0,
     weight_decay: float = 0.01,
-    seed: int = 0,  # of weights and batches
-) -> dict:  # tokens (V, D) of the first language, texts (N, D) of it, images (N, D), val_loss, loss (steps,)
+    seed: int = 0,  # Of weights and batches
+) -> dict:  # Tokens (V, D) of the first language, texts (N, D) of it, images (N, D), val_loss, loss (steps,)
     "Mean-of-token text encoders and a linear map of frozen pictures, trained with the pairwise CLIP loss."
     from brace_nb.foundations.contrastive import pairwise_clip_loss
 
@@ -245,7 +245,7 @@ def train_bags(
 # %% ../../nbs/5_evaluation/05_tokens.ipynb #da0d9c0b
 def as_linear(
     embedding: torch.nn.Embedding,  # V tokens, D dimensions
-) -> torch.nn.Linear:  # no bias, weight (D, V), sharing nothing with the embedding
+) -> torch.nn.Linear:  # No bias, weight (D, V), sharing nothing with the embedding
     "The linear layer L with L(onehot(i)) = embedding(i) (thesis 3.2.2)."
     v, d = embedding.weight.shape
     layer = torch.nn.Linear(v, d, bias=False, device=embedding.weight.device, dtype=embedding.weight.dtype)
@@ -258,13 +258,13 @@ def one_hot(
     ids: Tensor,  # int64, shape (...)
     vocabulary: int,  # V
     dtype=torch.float32,
-) -> Tensor:  # shape (..., V)
+) -> Tensor:  # Shape (..., V)
     "Token ids as one-hot rows of a floating type (torch's own makes int64 first, twice the memory of float32)."
     return torch.zeros(*ids.shape, vocabulary, dtype=dtype, device=ids.device).scatter_(-1, ids[..., None], 1)
 
 # %% ../../nbs/5_evaluation/05_tokens.ipynb #23df6b4d
 def gumbel_noise(
-    shape,  # of the logits
+    shape,  # Of the logits
     generator,  # torch.Generator or seed
     dtype=torch.float32,
 ) -> Tensor:
@@ -276,11 +276,11 @@ def gumbel_noise(
 
 
 def straight_through(
-    logits: Tensor,  # shape (..., V)
-    temperature: float = 1.0,  # of the backward softmax
+    logits: Tensor,  # Shape (..., V)
+    temperature: float = 1.0,  # Of the backward softmax
     noise: Tensor = None,  # Gumbel noise of the same shape; None: none, a plain straight-through argmax
     hard: bool = True,  # False: the softmax itself
-) -> Tensor:  # shape (..., V), rows sum to 1; one-hot when hard
+) -> Tensor:  # Shape (..., V), rows sum to 1; one-hot when hard
     "onehot(argmax(l + g)) forward, softmax((l + g)/temperature) backward."
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0; got {temperature}.")
@@ -293,8 +293,8 @@ def straight_through(
 # %% ../../nbs/5_evaluation/05_tokens.ipynb #e47941dd
 def eot_by_id(
     ids: Tensor,  # int64, shape (B, S)
-    end: int,  # id of the end token
-) -> Tensor:  # position of the first end token, int64, shape (B,)
+    end: int,  # Id of the end token
+) -> Tensor:  # Position of the first end token, int64, shape (B,)
     "First occurrence of the end token; a row without one is an error."
     hit = ids == end
     if not hit.any(-1).all():
@@ -312,27 +312,27 @@ def eot_by_largest_id(
 
 
 def eot_by_similarity(
-    x: Tensor,  # hidden states or input embeddings, shape (B, S, D)
-    end: Tensor,  # embedding of the end token, shape (D,); used as a constant
-) -> Tensor:  # position of the largest dot product, int64, shape (B,)
+    x: Tensor,  # Hidden states or input embeddings, shape (B, S, D)
+    end: Tensor,  # Embedding of the end token, shape (D,); used as a constant
+) -> Tensor:  # Position of the largest dot product, int64, shape (B,)
     "argmax over positions of x_s . e (the thesis's EOT_finder, Fig. 3.19)."
     return (x @ end.detach()).argmax(-1)
 
 
 def take(
-    x: Tensor,  # shape (B, S, D)
+    x: Tensor,  # Shape (B, S, D)
     position: Tensor,  # int64, shape (B,)
-) -> Tensor:  # shape (B, D)
+) -> Tensor:  # Shape (B, D)
     "One row of each sequence; its gradient reaches that row only."
     return x.gather(1, position[:, None, None].expand(-1, 1, x.shape[-1])).squeeze(1)
 
 
 def eot_gumbel(
-    x: Tensor,  # shape (B, S, D)
-    end: Tensor,  # embedding of the end token, shape (D,); used as a constant
+    x: Tensor,  # Shape (B, S, D)
+    end: Tensor,  # Embedding of the end token, shape (D,); used as a constant
     temperature: float = 1.0,
     noise: Tensor = None,  # Gumbel noise, shape (B, S)
-    hard: bool = True,  # one row each forward; False: a soft mean of rows
+    hard: bool = True,  # One row each forward; False: a soft mean of rows
 ) -> tuple:  # (rows (B, D), weights (B, S))
     "sum_s w_s x_s with w the straight-through choice of a position (EOT_finder2, Fig. 3.19)."
     weights = straight_through(x @ end.detach(), temperature, noise, hard)
@@ -340,10 +340,10 @@ def eot_gumbel(
 
 # %% ../../nbs/5_evaluation/05_tokens.ipynb #246675cb
 def encode_inputs(
-    model,  # an open_clip CLIP model
-    inputs: Tensor,  # token embeddings before positions, shape (B, S, D), S at most the context length
-    position: Tensor,  # where to read, int64, shape (B,)
-) -> Tensor:  # shape (B, D of the common space), not normalised
+    model,  # An open_clip CLIP model
+    inputs: Tensor,  # Token embeddings before positions, shape (B, S, D), S at most the context length
+    position: Tensor,  # Where to read, int64, shape (B,)
+) -> Tensor:  # Shape (B, D of the common space), not normalized
     "Text features from input embeddings: positions, transformer, final norm, one row, projection."
     x = inputs + model.positional_embedding[: inputs.shape[1]]
     x = take(model.transformer(x, attn_mask=model.attn_mask[: x.shape[1], : x.shape[1]]), position)
@@ -404,13 +404,13 @@ def bridge_memory(
 
 # %% ../../nbs/5_evaluation/05_tokens.ipynb #39905d2a
 def prequential_losses(
-    features: Tensor,  # shape (N, D)
+    features: Tensor,  # Shape (N, D)
     targets: Tensor,  # int64, shape (N,)
     classes: int,  # V
     batch_size: int = 32,
     learning_rate: float = 0.01,
-    updates: int = 1,  # steps on each batch
-    seed: int = 0,  # of the fresh layer
+    updates: int = 1,  # Steps on each batch
+    seed: int = 0,  # Of the fresh layer
 ) -> tuple:  # (loss before the update, loss after it), numpy, nats a target, one value for each batch
     "Loss of a fresh linear head on each batch of a stream, before and after it learns from it."
     if len(features) != len(targets) or not len(features):

@@ -20,9 +20,9 @@ __all__ = ['INFO_NCE_FORMS', 'MULTI_POSITIVE', 'clip_score', 'clip_loss', 'pairw
 
 # %% ../../nbs/1_foundations/02_contrastive.ipynb #b91d60bd
 def clip_score(
-    x: Tensor,  # unit vectors, shape (N, D)
-    y: Tensor,  # unit vectors, shape (M, D)
-) -> Tensor:  # cosines, shape (N, M); higher is more alike
+    x: Tensor,  # Unit vectors, shape (N, D)
+    y: Tensor,  # Unit vectors, shape (M, D)
+) -> Tensor:  # Cosines, shape (N, M); higher is more alike
     "All-pairs similarity."
     if x.ndim != 2 or y.ndim != 2 or x.shape[-1] != y.shape[-1]:
         raise ValueError(
@@ -32,10 +32,10 @@ def clip_score(
 
 
 def clip_loss(
-    x: Tensor,  # unit vectors, shape (N, D); row i belongs to row i of `y`
-    y: Tensor,  # unit vectors, shape (N, D)
-    scale,  # inverse temperature, > 0; float or scalar Tensor
-) -> Tensor:  # scalar, nats
+    x: Tensor,  # Unit vectors, shape (N, D); row i belongs to row i of `y`
+    y: Tensor,  # Unit vectors, shape (N, D)
+    scale,  # Inverse temperature, > 0; float or scalar Tensor
+) -> Tensor:  # Scalar, nats
     "Symmetric cross-entropy of scale * x @ y.T against the diagonal (Radford et al. 2021)."
     if len(x) != len(y) or not len(x):
         raise ValueError(
@@ -61,10 +61,10 @@ def _pair_weights(weights, n, like):
 
 def pairwise_clip_loss(
     embeddings,  # n >= 2 matrices of unit vectors, each of shape (N, D), or one Tensor (n, N, D); row i is concept i in each
-    scale,  # inverse temperature, > 0; float or scalar Tensor
-    weights=None,  # weight of each pair of views, symmetric (n, n), the diagonal is ignored; None weighs all alike
+    scale,  # Inverse temperature, > 0; float or scalar Tensor
+    weights=None,  # Weight of each pair of views, symmetric (n, n), the diagonal is ignored; None weighs all alike
     present=None,  # bool, shape (n, N): does the view exist? None: all do. Rows of absent views are ignored
-) -> Tensor:  # scalar, nats
+) -> Tensor:  # Scalar, nats
     "Weighted mean of `clip_loss` over all pairs of views, among the rows that both views have."
     z = embeddings if isinstance(embeddings, Tensor) else torch.stack(list(embeddings))
     if z.ndim != 3 or len(z) < 2 or not z.shape[1]:
@@ -129,14 +129,14 @@ def _pair(x, y, what):
 
 
 def info_nce_score(
-    x: Tensor,  # unit vectors, shape (N, D): queries
-    y: Tensor,  # unit vectors, shape (N, D): keys, row i belongs to row i of `x`
+    x: Tensor,  # Unit vectors, shape (N, D): queries
+    y: Tensor,  # Unit vectors, shape (N, D): keys, row i belongs to row i of `x`
     temperature: float = 0.1,  # > 0
-    form: str = "symmetric",  # one of INFO_NCE_FORMS
-    queue=None,  # unit vectors, shape (R, D): negatives of the form "moco"
+    form: str = "symmetric",  # One of INFO_NCE_FORMS
+    queue=None,  # Unit vectors, shape (R, D): negatives of the form "moco"
 ) -> (
     Tensor
-):  # logits; (N, N) with the positives on the diagonal, for "moco" (N, 1 + R) with the positives first
+):  # Logits; (N, N) with the positives on the diagonal, for "moco" (N, 1 + R) with the positives first
     "Similarities over the temperature, as the form compares them."
     _pair(x, y, "info_nce")
     if form not in INFO_NCE_FORMS:
@@ -156,12 +156,12 @@ def info_nce_score(
 
 
 def info_nce(
-    x: Tensor,  # unit vectors, shape (N, D)
-    y: Tensor,  # unit vectors, shape (N, D)
+    x: Tensor,  # Unit vectors, shape (N, D)
+    y: Tensor,  # Unit vectors, shape (N, D)
     temperature: float = 0.1,  # > 0
-    form: str = "symmetric",  # one of INFO_NCE_FORMS
-    queue=None,  # unit vectors, shape (R, D), for the form "moco"
-) -> Tensor:  # scalar, nats; a mean over rows, for "barlow" a sum
+    form: str = "symmetric",  # One of INFO_NCE_FORMS
+    queue=None,  # Unit vectors, shape (R, D), for the form "moco"
+) -> Tensor:  # Scalar, nats; a mean over rows, for "barlow" a sum
     "Which of the candidates is mine? (van den Oord et al. 2018)."
     logits = info_nce_score(x, y, temperature, form, queue)
     if form == "moco":
@@ -179,22 +179,22 @@ def info_nce(
 
 # %% ../../nbs/1_foundations/02_contrastive.ipynb #85bc89d9
 def siglip_score(
-    x: Tensor,  # unit vectors, shape (N, D)
-    y: Tensor,  # unit vectors, shape (M, D)
-    scale=10.0,  # inverse temperature, > 0; float or scalar Tensor
-    bias=-10.0,  # prior log-odds of a match; float or scalar Tensor
-) -> Tensor:  # log-odds of a match, shape (N, M)
+    x: Tensor,  # Unit vectors, shape (N, D)
+    y: Tensor,  # Unit vectors, shape (M, D)
+    scale=10.0,  # Inverse temperature, > 0; float or scalar Tensor
+    bias=-10.0,  # Prior log-odds of a match; float or scalar Tensor
+) -> Tensor:  # Log-odds of a match, shape (N, M)
     "scale * cosine + bias."
     return scale * clip_score(x, y) + bias
 
 
 def siglip_loss(
-    x: Tensor,  # unit vectors, shape (N, D): pictures
-    y: Tensor,  # unit vectors, shape (M, D): texts
-    scale=10.0,  # inverse temperature, > 0
-    bias=-10.0,  # log-odds of a match at cosine 0
+    x: Tensor,  # Unit vectors, shape (N, D): pictures
+    y: Tensor,  # Unit vectors, shape (M, D): texts
+    scale=10.0,  # Inverse temperature, > 0
+    bias=-10.0,  # Log-odds of a match at cosine 0
     matches=None,  # bool, shape (N, M): which pairs belong together; None: the diagonal
-) -> Tensor:  # scalar, nats: summed over all pairs, divided by N
+) -> Tensor:  # Scalar, nats: summed over all pairs, divided by N
     "Sum of -log sigmoid(+-score) over all pairs, divided by the number of pictures (Zhai et al. 2023)."
     score = siglip_score(x, y, scale, bias)
     if matches is None:
@@ -221,11 +221,11 @@ def _positives(logits, positives):
 
 
 def supcon_loss(
-    x: Tensor,  # unit vectors, shape (N, D)
-    y: Tensor,  # unit vectors, shape (M, D)
+    x: Tensor,  # Unit vectors, shape (N, D)
+    y: Tensor,  # Unit vectors, shape (M, D)
     positives: Tensor,  # bool, shape (N, M)
-    scale,  # inverse temperature, > 0
-) -> Tensor:  # scalar, nats
+    scale,  # Inverse temperature, > 0
+) -> Tensor:  # Scalar, nats
     "Mean over rows of the mean over positives of -log softmax (Khosla et al. 2020, L_out)."
     logits = scale * clip_score(x, y)
     positives = _positives(logits, positives)
@@ -233,11 +233,11 @@ def supcon_loss(
 
 
 def mil_nce_loss(
-    x: Tensor,  # unit vectors, shape (N, D)
-    y: Tensor,  # unit vectors, shape (M, D)
+    x: Tensor,  # Unit vectors, shape (N, D)
+    y: Tensor,  # Unit vectors, shape (M, D)
     positives: Tensor,  # bool, shape (N, M)
-    scale,  # inverse temperature, > 0
-) -> Tensor:  # scalar, nats
+    scale,  # Inverse temperature, > 0
+) -> Tensor:  # Scalar, nats
     "Mean over rows of -log of the positives' share of the softmax (Miech et al. 2020)."
     logits = scale * clip_score(x, y)
     own = logits.masked_fill(~_positives(logits, positives), -torch.inf).logsumexp(1)
@@ -248,12 +248,12 @@ MULTI_POSITIVE = dict(supcon=supcon_loss, mil_nce=mil_nce_loss)
 
 
 def tuple_clip_loss(
-    images: Tensor,  # unit vectors, shape (N, D)
-    captions: Tensor,  # unit vectors, shape (M, D)
+    images: Tensor,  # Unit vectors, shape (N, D)
+    captions: Tensor,  # Unit vectors, shape (M, D)
     owner: Tensor,  # int64, shape (M,): the picture of each caption
-    scale,  # inverse temperature, > 0
-    form: str = "supcon",  # one of MULTI_POSITIVE
-) -> Tensor:  # scalar, nats
+    scale,  # Inverse temperature, > 0
+    form: str = "supcon",  # One of MULTI_POSITIVE
+) -> Tensor:  # Scalar, nats
     "CLIP's loss where a picture has several captions: many positives one way, one the other way."
     if form not in MULTI_POSITIVE:
         raise ValueError(f"form must be one of {list(MULTI_POSITIVE)}; got {form!r}.")
@@ -269,10 +269,10 @@ def tuple_clip_loss(
 
 # %% ../../nbs/1_foundations/02_contrastive.ipynb #776c22be
 def purushwalkam_gupta_loss(
-    x: Tensor,  # unit vectors, shape (N, D)
+    x: Tensor,  # Unit vectors, shape (N, D)
     positives: Tensor,  # bool, shape (N, N): (x, x+) in D+; the diagonal is ignored
-    scale,  # inverse temperature, > 0
-) -> Tensor:  # scalar, nats: a sum over the pairs
+    scale,  # Inverse temperature, > 0
+) -> Tensor:  # Scalar, nats: a sum over the pairs
     "Sum over positive pairs of -log of the pair's share among itself and the unrelated (Purushwalkam & Gupta 2020)."
     logits, eye = scale * clip_score(x, x), torch.eye(len(x), dtype=torch.bool, device=x.device)
     if positives.shape != logits.shape or positives.dtype != torch.bool:
@@ -284,10 +284,10 @@ def purushwalkam_gupta_loss(
 
 # %% ../../nbs/1_foundations/02_contrastive.ipynb #233e4170
 def barlow_score(
-    x: Tensor,  # embeddings of one distortion, shape (N, D), N >= 2
-    y: Tensor,  # embeddings of the other, shape (N, D)
-    eps: float = 1e-5,  # added to the variances; 0 is the formula as printed
-) -> Tensor:  # cross-correlations over the batch, shape (D, D), -1..1, not symmetric
+    x: Tensor,  # Embeddings of one distortion, shape (N, D), N >= 2
+    y: Tensor,  # Embeddings of the other, shape (N, D)
+    eps: float = 1e-5,  # Added to the variances; 0 is the formula as printed
+) -> Tensor:  # Cross-correlations over the batch, shape (D, D), -1..1, not symmetric
     "Cross-correlation matrix of the batch (Zbontar et al. 2021, eq. 2)."
     _pair(x, y, "barlow_score")
     if len(x) < 2:
@@ -297,11 +297,11 @@ def barlow_score(
 
 
 def barlow_twins_loss(
-    x: Tensor,  # embeddings of one distortion, shape (N, D), not normalised
-    y: Tensor,  # embeddings of the other, shape (N, D)
-    off_diagonal: float = 0.0051,  # weight of the redundancy term; the paper's value for D = 8192
-    eps: float = 1e-5,  # added to the variances
-) -> Tensor:  # scalar
+    x: Tensor,  # Embeddings of one distortion, shape (N, D), not normalized
+    y: Tensor,  # Embeddings of the other, shape (N, D)
+    off_diagonal: float = 0.0051,  # Weight of the redundancy term; the paper's value for D = 8192
+    eps: float = 1e-5,  # Added to the variances
+) -> Tensor:  # Scalar
     "Invariance of each dimension plus weighted squares of all other correlations (Zbontar et al. 2021, eq. 1)."
     c = barlow_score(x, y, eps)
     own = c.diagonal()
@@ -309,7 +309,7 @@ def barlow_twins_loss(
 
 # %% ../../nbs/1_foundations/02_contrastive.ipynb #baaca912
 def gaussian_entropy(
-    covariance: Tensor,  # symmetric positive definite, shape (..., D, D)
+    covariance: Tensor,  # Symmetric positive definite, shape (..., D, D)
 ) -> Tensor:  # nats, shape (...); differential, so it may be negative
     "Entropy of a Gaussian, half the log-determinant of 2 pi e C."
     return 0.5 * (
@@ -323,10 +323,10 @@ def _covariance(z, eps):  # (..., N, D) -> (..., D, D)
 
 
 def information_bottleneck(
-    views: Tensor,  # embeddings of T distortions of each of N samples, shape (N, T, D)
+    views: Tensor,  # Embeddings of T distortions of each of N samples, shape (N, T, D)
     beta: float,  # > 0; above 1 entropy is rewarded
-    eps: float = 1e-6,  # added to the variances
-) -> Tensor:  # scalar, nats
+    eps: float = 1e-6,  # Added to the variances
+) -> Tensor:  # Scalar, nats
     "E H(Z|X) + (1 - beta)/beta H(Z) for Gaussian Z (Zbontar et al. 2021, appendix)."
     if views.ndim != 3 or views.shape[1] < 2:
         raise ValueError(
@@ -340,8 +340,8 @@ def information_bottleneck(
 
 # %% ../../nbs/1_foundations/02_contrastive.ipynb #babd824f
 def evidence_bound(
-    log_joint: Tensor,  # log p(x_i, c), shape (N, K)
-    q: Tensor,  # distribution over clusters for each sample, shape (N, K), rows sum to 1
+    log_joint: Tensor,  # Log p(x_i, c), shape (N, K)
+    q: Tensor,  # Distribution over clusters for each sample, shape (N, K), rows sum to 1
 ) -> Tensor:  # nats, shape (N,); at most logsumexp of log_joint
     "sum_c q log(p/q), the lower bound of EM (Li et al. 2021, eq. 4)."
     return torch.where(q > 0, q * (log_joint - q.clamp(min=torch.finfo(q.dtype).tiny).log()), 0).sum(-1)
@@ -360,12 +360,12 @@ class Clustering:
 
 
 def concentration(
-    features: Tensor,  # momentum features, unit vectors, shape (N, D)
-    centroids: Tensor,  # means of the clusters, not normalised, shape (K, D)
+    features: Tensor,  # Momentum features, unit vectors, shape (N, D)
+    centroids: Tensor,  # Means of the clusters, not normalized, shape (K, D)
     assignment: Tensor,  # int64, shape (N,)
-    temperature: float = 0.2,  # mean of the result
-    alpha: float = 10.0,  # smooths small clusters
-) -> Tensor:  # phi, shape (K,), > 0; small for tight and large clusters
+    temperature: float = 0.2,  # Mean of the result
+    alpha: float = 10.0,  # Smooths small clusters
+) -> Tensor:  # Phi, shape (K,), > 0; small for tight and large clusters
     "Mean distance over log(size + alpha), singletons at the largest, clipped to the 10th..90th percentile, scaled to the temperature (Li et al. 2021, eq. 12)."
     k = len(centroids)
     size = torch.bincount(assignment, minlength=k).to(features)
@@ -383,14 +383,14 @@ def concentration(
 
 
 def cluster(
-    features: Tensor,  # momentum features, unit vectors, shape (N, D)
+    features: Tensor,  # Momentum features, unit vectors, shape (N, D)
     sizes=(64, 128, 256),  # K of each clustering
-    temperature: float = 0.2,  # mean concentration of each clustering
-    alpha: float = 10.0,  # as in `concentration`
+    temperature: float = 0.2,  # Mean concentration of each clustering
+    alpha: float = 10.0,  # As in `concentration`
     seed: int = 0,
-    iterations: int = 20,  # of Lloyd's algorithm
-    tries: int = 1,  # initialisations, the best is kept
-) -> list:  # of Clustering
+    iterations: int = 20,  # Of Lloyd's algorithm
+    tries: int = 1,  # Initializations, the best is kept
+) -> list:  # Of Clustering
     "The E-step: k-means at several resolutions (scikit-learn), and the concentration of each cluster."
     import warnings
     from sklearn.cluster import KMeans
@@ -414,24 +414,24 @@ def cluster(
 
 # %% ../../nbs/1_foundations/02_contrastive.ipynb #992fa476
 def proto_score(
-    x: Tensor,  # unit vectors, shape (N, D)
+    x: Tensor,  # Unit vectors, shape (N, D)
     clustering: Clustering,
-    exact: bool = False,  # keep the term -1/phi that the paper drops?
-) -> Tensor:  # logits of the clusters, shape (N, K)
+    exact: bool = False,  # Keep the term -1/phi that the paper drops?
+) -> Tensor:  # Logits of the clusters, shape (N, K)
     "x . c / phi: an isotropic Gaussian's score on the sphere, up to -1/phi, which only equal phi allow to drop."
     logits = clip_score(x, clustering.centroids) / clustering.concentration
     return logits - 1 / clustering.concentration if exact else logits
 
 
 def proto_loss(
-    x: Tensor,  # unit vectors, shape (N, D)
+    x: Tensor,  # Unit vectors, shape (N, D)
     rows: Tensor,  # int64, shape (N,): which samples of the clustering these are
     clustering: Clustering,
     negatives: int = None,  # None: all prototypes; else so many, drawn
-    seed: int = 0,  # of the drawing
-    duplicates: bool = False,  # count a prototype once for each sample of the batch that it belongs to, as the official code does?
-    exact: bool = False,  # as in `proto_score`
-) -> Tensor:  # scalar, nats
+    seed: int = 0,  # Of the drawing
+    duplicates: bool = False,  # Count a prototype once for each sample of the batch that it belongs to, as the official code does?
+    exact: bool = False,  # As in `proto_score`
+) -> Tensor:  # Scalar, nats
     "Which prototype is mine? (Li et al. 2021, eq. 11, second term)."
     own, logits = clustering.assignment[rows], proto_score(x, clustering, exact)
     if negatives is None and not duplicates:
@@ -453,14 +453,14 @@ def proto_loss(
 
 
 def proto_nce_loss(
-    x: Tensor,  # unit vectors of the encoder, shape (N, D)
-    keys: Tensor,  # unit vectors of the momentum encoder, shape (N, D)
+    x: Tensor,  # Unit vectors of the encoder, shape (N, D)
+    keys: Tensor,  # Unit vectors of the momentum encoder, shape (N, D)
     rows: Tensor,  # int64, shape (N,): which samples of the clusterings these are
     clusterings,  # list of Clustering; empty while warming up
-    temperature: float = 0.2,  # of the sample term
-    queue=None,  # unit vectors, shape (R, D); None takes the batch as negatives
-    **kwargs,  # for `proto_loss`
-) -> Tensor:  # scalar, nats
+    temperature: float = 0.2,  # Of the sample term
+    queue=None,  # Unit vectors, shape (R, D); None takes the batch as negatives
+    **kwargs,  # For `proto_loss`
+) -> Tensor:  # Scalar, nats
     "InfoNCE plus the mean of the prototype terms (Li et al. 2021, eq. 11)."
     nce = info_nce(x, keys.detach(), temperature, "one_way" if queue is None else "moco", queue)
     return (

@@ -18,7 +18,7 @@ from torch import Tensor
 # %% auto #0
 __all__ = ['HELD_OUT_DESIGNER', 'DESIGNERS', 'TRAINING_DESIGNERS', 'SPLITS', 'CLIP_MEAN', 'CLIP_STD', 'IMAGE_SUFFIXES',
            'data_folder', 'box_shrink', 'Sprites', 'on_background', 'Tuples', 'load_emoji', 'contact_sheet', 'to_float',
-           'normalise', 'place', 'colour_jitter', 'as_generator', 'augment', 'Photos', 'load_coco', 'load_flickr30k',
+           'normalize', 'place', 'color_jitter', 'as_generator', 'augment', 'Photos', 'load_coco', 'load_flickr30k',
            'load_shards', 'read_embeddings', 'load_embeddings']
 
 # %% ../../nbs/1_foundations/00_data.ipynb #9580be3c
@@ -29,8 +29,8 @@ SPLITS = ("train", "val", "test")
 
 
 def data_folder(
-    name: str = "emoji",  # folder below the data folder
-) -> Path:  # existing folder
+    name: str = "emoji",  # Folder below the data folder
+) -> Path:  # Existing folder
     "The folder `name` of the repository's `data`, or of the folder that the variable BRACE_NB_DATA names."
     import brace_nb
 
@@ -46,8 +46,8 @@ def data_folder(
 
 # %% ../../nbs/1_foundations/00_data.ipynb #48160972
 def box_shrink(
-    rgba: np.ndarray,  # pictures, uint8, shape (..., H, W, 4), straight (not premultiplied) alpha
-    factor: int = 2,  # side of the box; must divide H and W
+    rgba: np.ndarray,  # Pictures, uint8, shape (..., H, W, 4), straight (not premultiplied) alpha
+    factor: int = 2,  # Side of the box; must divide H and W
 ) -> np.ndarray:  # uint8, shape (..., H/factor, W/factor, 4); fully transparent pixels are zero
     "Mean of each factor x factor box of the premultiplied pixels."
     rgba = np.asarray(rgba)
@@ -64,9 +64,9 @@ def box_shrink(
         return rgba.copy()
     boxes = rgba.astype(np.float32).reshape(*batch, height // factor, factor, width // factor, factor, 4)
     alpha = boxes[..., 3:].sum((-4, -2))
-    colour = (boxes[..., :3] * boxes[..., 3:]).sum((-4, -2)) / np.maximum(alpha, 1)
+    color = (boxes[..., :3] * boxes[..., 3:]).sum((-4, -2)) / np.maximum(alpha, 1)
     alpha = np.rint(alpha / factor**2)
-    return np.concatenate([np.rint(colour) * (alpha > 0), alpha], -1).astype(np.uint8)
+    return np.concatenate([np.rint(color) * (alpha > 0), alpha], -1).astype(np.uint8)
 
 # %% ../../nbs/1_foundations/00_data.ipynb #e7544176
 class Sprites:
@@ -74,8 +74,8 @@ class Sprites:
 
     def __init__(
         self,
-        encoded: dict,  # id -> bytes of a picture file (WebP, PNG)
-        native: int,  # side of every picture, pixels
+        encoded: dict,  # Id -> bytes of a picture file (WebP, PNG)
+        native: int,  # Side of every picture, pixels
     ):
         self.encoded, self.native, self._sizes = encoded, native, {}
 
@@ -94,8 +94,8 @@ class Sprites:
 
     def read(
         self,
-        ids: np.ndarray,  # ids that are all in `self.ids`
-        size: int,  # side, pixels; a divisor of `native`
+        ids: np.ndarray,  # Ids that are all in `self.ids`
+        size: int,  # Side, pixels; a divisor of `native`
     ) -> np.ndarray:  # uint8 RGBA, shape (N, size, size, 4)
         "The pictures `ids` as box means of the native ones."
         if size < 1 or self.native % size:
@@ -111,10 +111,10 @@ class Sprites:
 
 # %% ../../nbs/1_foundations/00_data.ipynb #201a86d6
 def on_background(
-    rgba,  # pictures, uint8, shape (..., H, W, 4), numpy or torch
-    background=255,  # grey level, (r, g, b), or one colour for each picture of shape (..., 3); 0..255
+    rgba,  # Pictures, uint8, shape (..., H, W, 4), numpy or torch
+    background=255,  # Grey level, (r, g, b), or one color for each picture of shape (..., 3); 0..255
 ):  # uint8 RGB, shape (..., H, W, 3); torch in, torch out on the same device
-    "Pictures over a plain background: alpha * colour + (1 - alpha) * background, rounded to the nearest integer."
+    "Pictures over a plain background: alpha * color + (1 - alpha) * background, rounded to the nearest integer."
     if rgba.ndim < 3 or rgba.shape[-1] != 4 or rgba.dtype not in (np.uint8, torch.uint8):
         raise ValueError(
             f"pictures must be uint8 RGBA of shape (..., H, W, 4); got {rgba.dtype} {tuple(rgba.shape)}."
@@ -127,7 +127,7 @@ def on_background(
         or not ((shade >= 0) & (shade <= 255)).all()
     ):
         raise ValueError(
-            f"background must be a grey level, (r, g, b), or colours of shape (..., 3), each 0..255; got {background!r:.80}."
+            f"background must be a grey level, (r, g, b), or colors of shape (..., 3), each 0..255; got {background!r:.80}."
         )
     shade = np.rint(shade).astype(np.int32)
     if shade.ndim:
@@ -210,7 +210,7 @@ class Tuples:
     def ids(
         self,
         split=None,  # None for all, or one or several of the data set's splits (train, val, test)
-        flags: bool = True,  # keep country and subdivision flags?
+        flags: bool = True,  # Keep country and subdivision flags?
     ) -> np.ndarray:  # int64, ascending order of `concepts`
         "Ids of the concepts in `split`."
         keep = np.ones(len(self), bool)
@@ -232,7 +232,7 @@ class Tuples:
 
     def available(
         self,
-        designer: str = None,  # one of `designers`; None means the first
+        designer: str = None,  # One of `designers`; None means the first
     ) -> np.ndarray:  # int64 ids, ascending
         "Ids of the concepts that `designer` has drawn."
         return self.pictures[self._designer(designer)].ids
@@ -244,9 +244,9 @@ class Tuples:
 
     def images(
         self,
-        designer: str = None,  # one of `designers`; None means the first
-        ids=None,  # concept ids, any order, repeats allowed; None means all concepts
-        size: int = 32,  # side, pixels
+        designer: str = None,  # One of `designers`; None means the first
+        ids=None,  # Concept ids, any order, repeats allowed; None means all concepts
+        size: int = 32,  # Side, pixels
     ) -> np.ndarray:  # uint8 RGBA, shape (N, size, size, 4), a copy
         "Pictures of `ids` by `designer`; a concept without one is an error."
         designer, ids = self._designer(designer), self._ids(ids)
@@ -260,9 +260,9 @@ class Tuples:
 
     def embeddings(
         self,
-        name: str = None,  # one of `vectors`; needed when there are several
-        ids=None,  # concept ids, any order; None means all
-    ) -> np.ndarray:  # shape (N, D), in the stored type
+        name: str = None,  # One of `vectors`; needed when there are several
+        ids=None,  # Concept ids, any order; None means all
+    ) -> np.ndarray:  # Shape (N, D), in the stored type
         "Precomputed embeddings of `ids`."
         if not self.vectors:
             raise ValueError("this data set holds no precomputed embeddings; `load_embeddings` reads them.")
@@ -273,9 +273,9 @@ class Tuples:
 
     def captions(
         self,
-        lang=None,  # one or several of `languages`; None means all
-        kind=None,  # one or several of `kinds`; None means all but `optional_kinds`
-        ids=None,  # concept ids; None means all
+        lang=None,  # One or several of `languages`; None means all
+        kind=None,  # One or several of `kinds`; None means all but `optional_kinds`
+        ids=None,  # Concept ids; None means all
     ):  # DataFrame with columns id, lang, kind, text, in the order of the data
         "Captions of `ids` in `lang` of `kind`."
         kinds = (
@@ -292,18 +292,18 @@ class Tuples:
 
     def names(
         self,
-        lang: str,  # one of `languages`
-        ids=None,  # concept ids, any order; None means all
-        kind: str = "name",  # one of `kinds`
-    ) -> list:  # of str, None where the language has no such caption
+        lang: str,  # One of `languages`
+        ids=None,  # Concept ids, any order; None means all
+        kind: str = "name",  # One of `kinds`
+    ) -> list:  # Of str, None where the language has no such caption
         "The first caption of `kind` in `lang`, one for each of `ids`."
         first = self.captions(lang, kind).drop_duplicates("id").set_index("id")["text"].to_dict()
         return [first.get(int(i)) for i in self._ids(ids)]
 
     def labels(
         self,
-        column: str = "category",  # category, subcategory, group, ... of `concepts`
-        ids=None,  # concept ids; None means all
+        column: str = "category",  # Category, subcategory, group, ... of `concepts`
+        ids=None,  # Concept ids; None means all
     ) -> tuple:  # (int64 labels of shape (N,), list of the class names of the whole data set)
         "Class of each of `ids`, numbered in the order of first appearance in `concepts`."
         names = list(dict.fromkeys(self.concepts[_some(column, list(self.concepts.columns), "column")[0]]))
@@ -312,7 +312,7 @@ class Tuples:
 
     def coverage(
         self,
-        ids=None,  # concept ids; None means all
+        ids=None,  # Concept ids; None means all
     ):  # DataFrame, rows languages, columns kinds
         "How many of `ids` have at least one caption, by language and kind (optional kinds included)."
         rows = self.captions(kind=self.kinds, ids=self._ids(ids)).drop_duplicates(["id", "lang", "kind"])
@@ -344,7 +344,7 @@ def _read_parquet(path, columns):
 
 
 def load_emoji(
-    folder=None,  # folder with the parquet files; None means `data_folder("emoji")`
+    folder=None,  # Folder with the parquet files; None means `data_folder("emoji")`
 ) -> Tuples:
     "The emoji tuples: 1,906 concepts, 4 designers, 18 languages (Unicode CLDR, emoji-datasource; see data/emoji/NOTICE.md)."
     import pandas as pd
@@ -369,10 +369,10 @@ def load_emoji(
 
 # %% ../../nbs/1_foundations/00_data.ipynb #3ed37060
 def contact_sheet(
-    rgba,  # pictures, uint8, RGBA or RGB, shape (N, H, W, 3 or 4), numpy or torch
-    columns: int = 8,  # at most so many pictures in a row
-    gap: int = 2,  # pixels between pictures
-    background: int = 255,  # grey level of gaps and behind transparency, 0..255
+    rgba,  # Pictures, uint8, RGBA or RGB, shape (N, H, W, 3 or 4), numpy or torch
+    columns: int = 8,  # At most so many pictures in a row
+    gap: int = 2,  # Pixels between pictures
+    background: int = 255,  # Grey level of gaps and behind transparency, 0..255
 ) -> np.ndarray:  # uint8 RGB, one picture
     "Pictures side by side, row by row."
     rgba = rgba.cpu().numpy() if isinstance(rgba, Tensor) else np.asarray(rgba)
@@ -398,7 +398,7 @@ CLIP_MEAN, CLIP_STD = (
 
 
 def to_float(
-    rgb,  # pictures, uint8, shape (N, H, W, 3), numpy or torch
+    rgb,  # Pictures, uint8, shape (N, H, W, 3), numpy or torch
 ) -> Tensor:  # float32 in 0..1, shape (N, 3, H, W)
     "Pixels as the float planes an image encoder reads."
     rgb = torch.as_tensor(rgb)
@@ -409,12 +409,12 @@ def to_float(
     return rgb.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format) / 255
 
 
-def normalise(
+def normalize(
     images: Tensor,  # float, 0..1, shape (..., 3, H, W)
-    mean=CLIP_MEAN,  # mean of each colour, 0..1
-    std=CLIP_STD,  # standard deviation of each colour, > 0
-) -> Tensor:  # same shape
-    "(images - mean) / std for each colour."
+    mean=CLIP_MEAN,  # Mean of each color, 0..1
+    std=CLIP_STD,  # Standard deviation of each color, > 0
+) -> Tensor:  # Same shape
+    "(images - mean) / std for each color."
     if images.ndim < 3 or images.shape[-3] != 3 or not images.is_floating_point():
         raise ValueError(
             f"images must be float of shape (..., 3, H, W); got {images.dtype} {tuple(images.shape)}. `to_float` makes them."
@@ -424,11 +424,11 @@ def normalise(
 
 # %% ../../nbs/1_foundations/00_data.ipynb #0539712d
 def place(
-    rgba,  # pictures, uint8, shape (N, S, S, 4), numpy or torch
-    angle: Tensor,  # rotation, degrees counter-clockwise, shape (N,)
-    scale: Tensor,  # magnification, > 0, shape (N,)
+    rgba,  # Pictures, uint8, shape (N, S, S, 4), numpy or torch
+    angle: Tensor,  # Rotation, degrees counter-clockwise, shape (N,)
+    scale: Tensor,  # Magnification, > 0, shape (N,)
     shift: Tensor,  # (right, down) in sides of the picture, shape (N, 2)
-    background: Tensor,  # colours, 0..1, shape (N, 3)
+    background: Tensor,  # Colors, 0..1, shape (N, 3)
 ) -> Tensor:  # float32 in 0..1, shape (N, 3, S, S)
     "Turn, magnify and move each picture (bilinear), and put a plain background under it."
     rgba = torch.as_tensor(rgba)
@@ -451,13 +451,13 @@ def place(
     return x[:, :3] + (1 - x[:, 3:]) * background.to(x)[..., None, None]
 
 
-def colour_jitter(
+def color_jitter(
     images: Tensor,  # float, 0..1, shape (N, 3, H, W)
-    brightness: Tensor,  # factor on the colours, shape (N,)
-    contrast: Tensor,  # factor on the distance to the picture's mean grey, shape (N,)
-    saturation: Tensor,  # factor on the distance to the pixel's grey, shape (N,)
+    brightness: Tensor,  # Factor on the colors, shape (N,)
+    contrast: Tensor,  # Factor on the distance to the picture's mean grey, shape (N,)
+    saturation: Tensor,  # Factor on the distance to the pixel's grey, shape (N,)
 ) -> Tensor:  # float, 0..1, same shape
-    "Brightness, contrast and saturation as one colour matrix for each picture (ITU-R 601 grey), clamped at the end only."
+    "Brightness, contrast and saturation as one color matrix for each picture (ITU-R 601 grey), clamped at the end only."
     grey = images.new_tensor([0.299, 0.587, 0.114])
     brightness, contrast, saturation = (
         v.to(images)[:, None, None] for v in (brightness, contrast, saturation)
@@ -479,15 +479,15 @@ def as_generator(
 
 
 def augment(
-    rgba,  # pictures, uint8, shape (N, S, S, 4), numpy or torch
+    rgba,  # Pictures, uint8, shape (N, S, S, 4), numpy or torch
     generator,  # torch.Generator or seed (int)
-    rotation: float = 15.0,  # at most this many degrees either way
-    scale: tuple = (0.8, 1.1),  # smallest and largest magnification, drawn log-uniformly
-    translation: float = 0.1,  # at most this part of the side, either way on each axis
-    jitter: float = 0.3,  # brightness, contrast and saturation within 1 +- jitter; in [0, 1]
-    background=None,  # None: a random colour for each picture; else as in `on_background`
+    rotation: float = 15.0,  # At most this many degrees either way
+    scale: tuple = (0.8, 1.1),  # Smallest and largest magnification, drawn log-uniformly
+    translation: float = 0.1,  # At most this part of the side, either way on each axis
+    jitter: float = 0.3,  # Brightness, contrast and saturation within 1 +- jitter; in [0, 1]
+    background=None,  # None: a random color for each picture; else as in `on_background`
 ) -> Tensor:  # float32 in 0..1, shape (N, 3, S, S), on the device of `rgba`
-    "Random background, rotation, size, position and colours; mirror images stay out, because left and right name different concepts."
+    "Random background, rotation, size, position and colors; mirror images stay out, because left and right name different concepts."
     low, high = scale
     if not (rotation >= 0 and translation >= 0 and 0 <= jitter <= 1 and 0 < low <= high):
         raise ValueError(
@@ -504,7 +504,7 @@ def augment(
     x = place(
         rgba, rotation * both[:, 3], low * (high / low) ** unit[:, 4], translation * both[:, 5:7], shade
     )
-    return colour_jitter(x, *(1 + jitter * both[:, 7:]).T) if jitter else x
+    return color_jitter(x, *(1 + jitter * both[:, 7:]).T) if jitter else x
 
 # %% ../../nbs/1_foundations/00_data.ipynb #069ae87c
 class Photos:
@@ -512,7 +512,7 @@ class Photos:
 
     def __init__(
         self,
-        places: dict,  # id -> place of the encoded picture
+        places: dict,  # Id -> place of the encoded picture
         fetch,  # list of places -> list of bytes
     ):
         self.places, self.fetch = places, fetch
@@ -523,8 +523,8 @@ class Photos:
 
     def read(
         self,
-        ids: np.ndarray,  # ids that are all in `self.ids`
-        size: int,  # side, pixels
+        ids: np.ndarray,  # Ids that are all in `self.ids`
+        size: int,  # Side, pixels
     ) -> np.ndarray:  # uint8 RGBA, shape (N, size, size, 4)
         "Shorter side to `size` (bicubic), then the central square."
         from PIL import Image
@@ -629,8 +629,8 @@ def _karpathy_rows(path, content, expected):
 # %% ../../nbs/1_foundations/00_data.ipynb #bf88b7ac
 def load_coco(
     annotations,  # captions_train2017.json and its kin, or Karpathy's dataset_coco.json (with splits)
-    images,  # folder of the image files
-) -> Tuples:  # ids are COCO image ids
+    images,  # Folder of the image files
+) -> Tuples:  # Ids are COCO image ids
     "COCO captions (Lin et al. 2014; Chen et al. 2015)."
     expected = 'COCO captions: {"images": [{"id", "file_name", ...}], "annotations": [{"image_id", "caption", ...}]}, or Karpathy\'s {"images": [{"filename", "split", "sentences", ...}]}'
     content = _read_json(annotations, expected)
@@ -691,8 +691,8 @@ def _flickr_csv_rows(path, text, expected):
 
 def load_flickr30k(
     table,  # results.csv (Kaggle), flickr_annotations_30k.csv (Hugging Face), results_20130124.token, or dataset_flickr30k.json (Karpathy)
-    images,  # folder of the image files
-) -> Tuples:  # ids are the table's image numbers, or positions in it
+    images,  # Folder of the image files
+) -> Tuples:  # Ids are the table's image numbers, or positions in it
     "Flickr30k captions (Young et al. 2014); the json and the Hugging Face table hold Karpathy's splits."
     expected = (
         'one of: "image_name| comment_number| comment" lines; csv with columns raw (JSON list), sentids, split, filename, img_id; '
@@ -772,8 +772,8 @@ def _tar_fetch():
 
 
 def load_shards(
-    pattern,  # local shards: 'x-{000000..000009}.tar', 'folder/*.tar', or a list of such
-) -> Tuples:  # ids count the samples in the order of the shards
+    pattern,  # Local shards: 'x-{000000..000009}.tar', 'folder/*.tar', or a list of such
+) -> Tuples:  # Ids count the samples in the order of the shards
     "Images and captions from WebDataset tar shards (as img2dataset and CLIP_benchmark write them)."
     import tarfile
     import webdataset as wds
@@ -880,8 +880,8 @@ def _embedding_arrays(path, key=None):
 
 def read_embeddings(
     path,  # .npy, .npz, .safetensors or .parquet
-    key: str = None,  # name of the array or column; needed when the file holds several matrices
-) -> np.ndarray:  # shape (N, D), in the stored type (bfloat16 as float32); a read-only memory map for .npy
+    key: str = None,  # Name of the array or column; needed when the file holds several matrices
+) -> np.ndarray:  # Shape (N, D), in the stored type (bfloat16 as float32); a read-only memory map for .npy
     "One matrix of embeddings out of a file."
     arrays, names = _embedding_arrays(path, key)
     if len(names) > 1:
@@ -891,8 +891,8 @@ def read_embeddings(
 
 def load_embeddings(
     path,  # .npy, .npz, .safetensors or .parquet
-    key: str = None,  # keep this matrix only; None keeps every matrix of the file
-) -> Tuples:  # ids are row numbers; `embeddings(name, ids)` gives the vectors
+    key: str = None,  # Keep this matrix only; None keeps every matrix of the file
+) -> Tuples:  # Ids are row numbers; `embeddings(name, ids)` gives the vectors
     "Precomputed embeddings with the calls of a data set; 1-D columns such as split, text, lang and kind come along."
     import pandas as pd
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .data import data_folder, normalise, on_background, to_float
+from .data import data_folder, normalize, on_background, to_float
 
 # %% auto #0
 __all__ = ['N_BYTES', 'N_SPECIAL', 'import_open_clip', 'clean_text', 'split_words', 'train_bpe', 'ByteBPE', 'EncoderConfig',
@@ -57,7 +57,7 @@ _WORD = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^ \p{L}\p{M}\p{N}]+"
 
 
 def clean_text(
-    text: str,  # any Unicode text
+    text: str,  # Any Unicode text
 ) -> str:
     "Lower case, Unicode NFC, single spaces: the text as the tokenizer sees it."
     if not isinstance(text, str):
@@ -66,8 +66,8 @@ def clean_text(
 
 
 def split_words(
-    text: str,  # any Unicode text
-) -> list:  # of str; joined they are " " + clean_text(text)
+    text: str,  # Any Unicode text
+) -> list:  # Of str; joined they are " " + clean_text(text)
     "Words, digits and runs of other characters, each with the space before it."
     import regex
 
@@ -92,10 +92,10 @@ def _merge(ids, pair, new):
 
 
 def train_bpe(
-    texts,  # iterable of str
-    vocab_size: int = 4096,  # bytes, merges and three special tokens in all
-) -> list:  # pairs of ids, in the order of merging; fewer than fit when the texts are exhausted
-    "The most frequent neighbours, merged one after the other (Sennrich et al. 2016, on bytes)."
+    texts,  # Iterable of str
+    vocab_size: int = 4096,  # Bytes, merges and three special tokens in all
+) -> list:  # Pairs of ids, in the order of merging; fewer than fit when the texts are exhausted
+    "The most frequent neighbors, merged one after the other (Sennrich et al. 2016, on bytes)."
     if vocab_size < N_BYTES + N_SPECIAL:
         raise ValueError(
             f"vocab_size must be at least {N_BYTES + N_SPECIAL} (bytes and special tokens); got {vocab_size}."
@@ -137,9 +137,9 @@ class ByteBPE:
 
     def __init__(
         self,
-        merges=(),  # pairs of ids from `train_bpe`
-        vocab_size: int = 4096,  # ids in all
-        context_length: int = 24,  # longest row, start and end included
+        merges=(),  # Pairs of ids from `train_bpe`
+        vocab_size: int = 4096,  # Ids in all
+        context_length: int = 24,  # Longest row, start and end included
     ):
         self.merges, self.vocab_size, self.context_length = (
             [tuple(int(i) for i in p) for p in merges],
@@ -177,15 +177,15 @@ class ByteBPE:
 
     def encode(
         self,
-        text: str,  # any Unicode text
-    ) -> list:  # of int, without start and end, not truncated
+        text: str,  # Any Unicode text
+    ) -> list:  # Of int, without start and end, not truncated
         "Ids of one text."
         return [i for word in split_words(text) for i in self._word(word)]
 
     def decode(
         self,
-        ids,  # iterable of int; special tokens are skipped
-    ) -> str:  # equal to `clean_text(text)` for the ids of a text
+        ids,  # Iterable of int; special tokens are skipped
+    ) -> str:  # Equal to `clean_text(text)` for the ids of a text
         "The text of some ids; an incomplete character at a cut shows as U+FFFD."
         return (
             b"".join(self._bytes[i] for i in map(int, ids) if i < len(self._bytes))
@@ -196,7 +196,7 @@ class ByteBPE:
     def pad(
         self,
         rows,  # lists of ids, without start and end
-        length: int = None,  # columns; None means the longest row
+        length: int = None,  # Columns; None means the longest row
     ) -> Tensor:  # int64, shape (N, L)
         "Rows with start and end, cut at the context length, padded with 0."
         rows = [[self.start, *r[: self.context_length - 2], self.end] for r in rows]
@@ -276,10 +276,10 @@ def _is_trimmable(model):
 
 
 def encode_tokens(
-    model,  # an open_clip model
+    model,  # An open_clip model
     tokens: Tensor,  # int64, shape (N, L); each row's end token is its largest id
-    buckets: int = 1,  # groups of similar length that run one after the other
-) -> Tensor:  # shape (N, D), not normalised
+    buckets: int = 1,  # Groups of similar length that run one after the other
+) -> Tensor:  # Shape (N, D), not normalized
     "Text features as `model.encode_text` gives them, without spending time on padding."
     if not _is_trimmable(model):
         return model.encode_text(tokens)
@@ -322,7 +322,7 @@ def _check_images(images):
 
 @dataclass(frozen=True)
 class Preprocess:
-    "uint8 pictures (N, H, W, 3 or 4) -> normalised float planes (N, 3, S, S)."
+    "uint8 pictures (N, H, W, 3 or 4) -> normalized float planes (N, 3, S, S)."
 
     size: int  # side, pixels
 
@@ -332,7 +332,7 @@ class Preprocess:
             x = F.interpolate(
                 x, (self.size, self.size), mode="bicubic", antialias=True, align_corners=False
             ).clamp(0, 1)
-        return normalise(x)
+        return normalize(x)
 
 
 class OpenClipPreprocess:
@@ -376,8 +376,8 @@ class Encoder:
 
     def __init__(
         self,
-        model,  # an open_clip model
-        tokenizer,  # texts -> int64 ids (N, L)
+        model,  # An open_clip model
+        tokenizer,  # Texts -> int64 ids (N, L)
         preprocess,  # uint8 pictures -> float (N, 3, S, S)
         config,  # EncoderConfig, or a dict that names a pretrained model
     ):
@@ -412,7 +412,7 @@ class Encoder:
     def encode_images(
         self,
         images,  # uint8 RGB or RGBA, shape (..., H, W, 3 or 4), numpy or torch
-        batch_size: int = 256,  # pictures in memory at a time
+        batch_size: int = 256,  # Pictures in memory at a time
     ):  # float32, shape (..., D), rows of unit length; numpy or torch as given
         "Embeddings of pictures."
         rgb = _check_images(images)
@@ -432,7 +432,7 @@ class Encoder:
     def encode_texts(
         self,
         texts,  # list of str; None for a text that does not exist
-        batch_size: int = 512,  # texts in memory at a time
+        batch_size: int = 512,  # Texts in memory at a time
     ) -> np.ndarray:  # float32, shape (N, D), rows of unit length; NaN where the text is None
         "Embeddings of texts."
         if isinstance(texts, str):
@@ -476,7 +476,7 @@ def _finite(z, what):
 
 # %% ../../nbs/1_foundations/01_encoders.ipynb #fd6e9a8a
 def weights_hash(
-    state: dict,  # name -> Tensor
+    state: dict,  # Name -> Tensor
 ) -> str:  # 64 hex digits
     "sha256 of names, types, shapes and values."
     h = hashlib.sha256()
@@ -490,7 +490,7 @@ def weights_hash(
 def build_encoder(
     config: EncoderConfig = None,  # None means the default shape
     tokenizer: ByteBPE = None,  # None means plain bytes
-    seed: int = 0,  # of the random weights
+    seed: int = 0,  # Of the random weights
     device: str = "cpu",
 ) -> Encoder:
     "A small open_clip model with random weights; the same seed gives the same weights."
@@ -508,7 +508,7 @@ def build_encoder(
 # %% ../../nbs/1_foundations/01_encoders.ipynb #71aabcce
 @contextmanager
 def atomic_path(
-    path,  # where the file shall be; its folder is created
+    path,  # Where the file shall be; its folder is created
 ):  # a path beside it to write to
     "Write a file under a temporary name and rename it when it is complete."
     path = Path(path)
@@ -522,8 +522,8 @@ def atomic_path(
 
 
 def save_encoder(
-    encoder: Encoder,  # one that `build_encoder` made
-    folder,  # created when missing
+    encoder: Encoder,  # One that `build_encoder` made
+    folder,  # Created when missing
 ) -> Path:
     "Write model.safetensors, tokenizer.json and config.json."
     from safetensors.torch import save_file
@@ -676,8 +676,8 @@ def _load_open_clip(name, weights, device):
 
 
 def load_encoder(
-    name_or_path,  # checkpoint folder, or a model of open_clip with its tag: "ViT-B-32/openai"
-    weights=None,  # tag or local weight file for a bare model name
+    name_or_path,  # Checkpoint folder, or a model of open_clip with its tag: "ViT-B-32/openai"
+    weights=None,  # Tag or local weight file for a bare model name
     device: str = "cpu",
 ) -> Encoder:
     "An encoder from our checkpoint, by an open_clip name, or from a local weight file."
@@ -728,10 +728,10 @@ def _read_cached(path):
 
 
 def cached_embeddings(
-    encoder: Encoder,  # its fingerprint is part of the key
+    encoder: Encoder,  # Its fingerprint is part of the key
     items,  # uint8 pictures (..., H, W, 3 or 4), or a list of str or None
     folder=None,  # None means `cache_folder()`
-    **kwargs,  # for `encode_images` or `encode_texts`
+    **kwargs,  # For `encode_images` or `encode_texts`
 ) -> np.ndarray:  # float32, shape (..., D)
     "Embeddings of pictures or texts, from the cache where these weights have seen these data."
     from safetensors.numpy import save_file

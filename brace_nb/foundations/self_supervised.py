@@ -23,7 +23,7 @@ from brace_nb.foundations.contrastive import (
     proto_nce_loss,
     siglip_loss,
 )
-from .data import normalise, on_background, to_float
+from .data import normalize, on_background, to_float
 from .encoders import EncoderConfig, build_encoder, encode_tokens
 from brace_nb.foundations.training import (
     Batches,
@@ -48,7 +48,7 @@ class TwoViews:
         self,
         tuples,  # Tuples
         config: TrainingConfig,
-        size: int,  # side, pixels
+        size: int,  # Side, pixels
         seed: int,
     ):
         self.config, self.seed, ids = config, seed, training_ids(tuples, config)
@@ -56,19 +56,19 @@ class TwoViews:
         self.images = np.concatenate([tuples.images(d, i, size) for d, i in zip(config.designers, parts)])
         self.ids = np.concatenate(parts)
 
-    def __call__(self, step: int) -> tuple:  # normalised pictures (2, B, 3, S, S), rows of `images` (B,)
+    def __call__(self, step: int) -> tuple:  # Normalized pictures (2, B, 3, S, S), rows of `images` (B,)
         rows, rng = (
             batch_ids(np.arange(len(self.images)), self.config.batch_size, self.seed, step),
             np.random.default_rng([self.seed, 1, step]),
         )
-        x = normalise(restyle(np.concatenate([self.images[rows]] * 2), int(rng.integers(2**62)), self.config))
+        x = normalize(restyle(np.concatenate([self.images[rows]] * 2), int(rng.integers(2**62)), self.config))
         return x.contiguous(memory_format=torch.channels_last).view(
             2, len(rows), *x.shape[1:]
         ), torch.from_numpy(rows)
 
     def clean(self) -> Tensor:  # float32, shape (M, 3, S, S)
         "All pictures undistorted, on white."
-        return normalise(to_float(torch.from_numpy(on_background(self.images))))
+        return normalize(to_float(torch.from_numpy(on_background(self.images))))
 
 # %% ../../nbs/1_foundations/04_self_supervised.ipynb #922b19a9
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class PictureText(nn.Module):
         if loss is siglip_loss:
             self.bias = nn.Parameter(torch.tensor(extra.bias))
 
-    def forward(self, batch, step):  # batch of `Batches`
+    def forward(self, batch, step):  # Batch of `Batches`
         images, tokens, _ = batch
         with _fast_math(self.config, images.device.type):
             z = self.model.encode_image(images), encode_tokens(self.model, tokens, buckets=2)
@@ -116,7 +116,7 @@ class Twins(nn.Module):
             nn.Linear(d, w, bias=False), nn.BatchNorm1d(w), nn.ReLU(), nn.Linear(w, w, bias=False)
         )
 
-    def forward(self, batch, step):  # batch of `TwoViews`
+    def forward(self, batch, step):  # Batch of `TwoViews`
         with _fast_math(self.config, batch[0].device.type):
             z = self.model.encode_image(batch[0].flatten(0, 1)).float()
         p = torch.stack([self.projector(v) for v in z.chunk(2)])
@@ -140,7 +140,7 @@ class Prototypes(nn.Module):
             [copy.deepcopy(encoder.model.visual).requires_grad_(False)],
         )  # in a list: no parameters of ours
 
-    def expect(self, step):  # the E-step
+    def expect(self, step):  # The E-step
         m, x = self._momentum[0].eval(), self.views.clean()
         with torch.no_grad():
             z = torch.cat(
@@ -152,11 +152,11 @@ class Prototypes(nn.Module):
         m.train()
 
     @torch.no_grad()
-    def follow(self):  # one step of the moving average; running statistics are copied
+    def follow(self):  # One step of the moving average; running statistics are copied
         for a, b in zip(self._momentum[0].parameters(), self.model.visual.parameters()):
             a.lerp_(b, 1 - self.extra.momentum)
 
-    def forward(self, batch, step):  # batch of `TwoViews`
+    def forward(self, batch, step):  # Batch of `TwoViews`
         if step and step % self.extra.cluster_every == 0:
             self.expect(step)
         self.follow()
@@ -175,7 +175,7 @@ class Samples(nn.Module):
         super().__init__()
         self.model, self.config, self.extra = encoder.model, config, extra
 
-    def forward(self, batch, step):  # batch of `TwoViews`
+    def forward(self, batch, step):  # Batch of `TwoViews`
         with _fast_math(self.config, batch[0].device.type):
             x, y = F.normalize(self.model.encode_image(batch[0].flatten(0, 1)).float(), dim=-1).chunk(2)
         return info_nce(x, y, self.extra.temperature), x, y
@@ -216,9 +216,9 @@ OBJECTIVES = dict(
 
 # %% ../../nbs/1_foundations/04_self_supervised.ipynb #04ccf648
 def batch_statistics(
-    x: Tensor,  # unit vectors, shape (B, D): anchors
-    y: Tensor,  # unit vectors, shape (B, D): row i belongs to row i of `x`
-) -> dict:  # cosines: positive, negative, hardest (mean over rows of the largest negative), similarity (within x), gap
+    x: Tensor,  # Unit vectors, shape (B, D): anchors
+    y: Tensor,  # Unit vectors, shape (B, D): row i belongs to row i of `x`
+) -> dict:  # Cosines: positive, negative, hardest (mean over rows of the largest negative), similarity (within x), gap
     "Where positives and negatives of a batch stand."
     s, n = x @ y.T, len(x)
     others = s.masked_fill(torch.eye(n, dtype=torch.bool, device=x.device), -torch.inf)
@@ -238,16 +238,16 @@ def batch_statistics(
 # %% ../../nbs/1_foundations/04_self_supervised.ipynb #87c53f97
 def train_objective(
     tuples,  # Tuples
-    objective: str = "clip",  # one of OBJECTIVES
+    objective: str = "clip",  # One of OBJECTIVES
     encoder_config: EncoderConfig = None,  # None means the default shape; objectives without texts leave the text tower as it is
-    config: TrainingConfig = None,  # recipe; batch_size counts pictures
+    config: TrainingConfig = None,  # Recipe; batch_size counts pictures
     extra: ObjectiveConfig = None,
     tokenizer=None,  # ByteBPE; None means plain bytes
-    seed: int = 0,  # of weights, batches and distortions
-    keep=(),  # steps, 0..config.steps
-    on_keep=None,  # function: Encoder, step -> None
+    seed: int = 0,  # Of weights, batches and distortions
+    keep=(),  # Steps, 0..config.steps
+    on_keep=None,  # Function: Encoder, step -> None
     device: str = "cpu",
-    progress: bool = False,  # show a bar
+    progress: bool = False,  # Show a bar
 ) -> tuple:  # (Encoder, history: dict of lists by step)
     "Train an encoder from nothing with one objective."
     from tqdm import tqdm

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .contrastive import pairwise_clip_loss
-from .data import TRAINING_DESIGNERS, as_generator, normalise, place
+from .data import TRAINING_DESIGNERS, as_generator, normalize, place
 from brace_nb.foundations.encoders import (
     ByteBPE,
     Encoder,
@@ -66,12 +66,12 @@ class TrainingConfig:
     rotation: float = 15.0  # degrees at most, either way
     zoom: float = 0.25  # magnification from 1/(1 + zoom) to 1 + zoom
     shift: float = 0.12  # sides of the picture at most, either way
-    colour_mixing: float = (
-        0.15  # standard deviation of the entries of a random colour matrix around the identity
+    color_mixing: float = (
+        0.15  # standard deviation of the entries of a random color matrix around the identity
     )
-    brightness: float = 0.08  # standard deviation of an offset of each colour, 0..1
-    grey_share: float = 0.15  # part of the pictures without colour
-    white_share: float = 0.4  # part of the backgrounds that are white; the rest have any colour
+    brightness: float = 0.08  # standard deviation of an offset of each color, 0..1
+    grey_share: float = 0.15  # part of the pictures without color
+    white_share: float = 0.4  # part of the backgrounds that are white; the rest have any color
     bfloat16: bool = True  # mixed precision
 
     def __post_init__(self):
@@ -97,22 +97,22 @@ class TrainingConfig:
             )
         if not 0 <= self.token_dropout < 1:
             raise ValueError(f"token_dropout must be in [0, 1); got {self.token_dropout}.")
-        if min(self.rotation, self.zoom, self.shift, self.colour_mixing, self.brightness) < 0 or not (
+        if min(self.rotation, self.zoom, self.shift, self.color_mixing, self.brightness) < 0 or not (
             0 <= self.grey_share <= 1 and 0 <= self.white_share <= 1
         ):
             raise ValueError(
-                "rotation, zoom, shift, colour_mixing and brightness must be >= 0, grey_share and white_share in [0, 1]."
+                "rotation, zoom, shift, color_mixing and brightness must be >= 0, grey_share and white_share in [0, 1]."
             )
         if not self.languages or not self.designers:
             raise ValueError("languages and designers must each name at least one.")
 
 # %% ../../nbs/1_foundations/03_training.ipynb #bdfabe03
 def batch_ids(
-    ids: np.ndarray,  # concept ids, shape (N,)
-    batch_size: int,  # at most N
+    ids: np.ndarray,  # Concept ids, shape (N,)
+    batch_size: int,  # At most N
     seed: int,
-    step: int,  # from 0
-) -> np.ndarray:  # ids of this step, shape (batch_size,), all different
+    step: int,  # From 0
+) -> np.ndarray:  # Ids of this step, shape (batch_size,), all different
     "The concepts of a step; every epoch visits each concept at most once."
     if batch_size > len(ids):
         raise ValueError(
@@ -132,7 +132,7 @@ class Captions:
     def __init__(
         self,
         tuples,  # Tuples
-        ids,  # concept ids
+        ids,  # Concept ids
         config: TrainingConfig,
         tokenizer,  # ByteBPE
     ):
@@ -149,8 +149,8 @@ class Captions:
     def draw(
         self,
         rng,  # numpy Generator
-        lang: str,  # one of the languages
-        i: int,  # concept id
+        lang: str,  # One of the languages
+        i: int,  # Concept id
     ):  # list of token ids, or None where the language has no name for the concept
         "One caption."
         c, names, keywords = self.config, self.names[lang].get(i), self.keywords[lang].get(i)
@@ -188,9 +188,9 @@ class Pictures:
     def __init__(
         self,
         tuples,  # Tuples
-        ids,  # concept ids
+        ids,  # Concept ids
         designers,
-        size: int,  # side, pixels
+        size: int,  # Side, pixels
     ):
         self.ids = np.asarray(ids)
         self.has = np.stack([np.isin(self.ids, tuples.available(d)) for d in designers])
@@ -205,8 +205,8 @@ class Pictures:
     def draw(
         self,
         rng,  # numpy Generator
-        ids,  # concept ids, shape (B,)
-        count: int,  # pictures of each
+        ids,  # Concept ids, shape (B,)
+        count: int,  # Pictures of each
     ) -> np.ndarray:  # uint8 RGBA, shape (count, B, size, size, 4)
         "Pictures by different designers, as far as there are so many."
         rows = np.searchsorted(self.ids, ids)
@@ -222,7 +222,7 @@ def restyle(
     generator,  # torch.Generator or seed (int)
     config: TrainingConfig,
 ) -> Tensor:  # float32 in 0..1, shape (N, 3, S, S)
-    "Other colours, other position, other background, drawn for each picture."
+    "Other colors, other position, other background, drawn for each picture."
     rgba, generator, c = torch.as_tensor(rgba), as_generator(generator), config
     unit, normal = (
         torch.rand(len(rgba), 9, generator=generator),
@@ -230,7 +230,7 @@ def restyle(
     )
     grey = (unit[:, 0] < c.grey_share)[:, None, None]
     matrix = torch.where(
-        grey, torch.tensor([0.299, 0.587, 0.114]), torch.eye(3) + c.colour_mixing * normal[:, :3]
+        grey, torch.tensor([0.299, 0.587, 0.114]), torch.eye(3) + c.color_mixing * normal[:, :3]
     )
     rgb = rgba[..., :3].flatten(1, 2) / 255 @ matrix.mT + c.brightness * normal[:, 3:]
     rgba = torch.cat(
@@ -242,7 +242,7 @@ def restyle(
 
 # %% ../../nbs/1_foundations/03_training.ipynb #19040646
 def learning_rate(
-    step: int,  # from 0
+    step: int,  # From 0
     config: TrainingConfig,
 ) -> float:
     "Linear warm-up, then a cosine from the peak to `final_rate` of it."
@@ -256,7 +256,7 @@ def learning_rate(
 
 
 def make_optimizer(
-    model,  # an open_clip model
+    model,  # An open_clip model
     config: TrainingConfig,
 ) -> torch.optim.AdamW:
     "AdamW with weight decay on matrices and filters, none on gains, biases, positions and the logit scale."
@@ -274,7 +274,7 @@ def make_optimizer(
 
 def pair_weights(
     config: TrainingConfig,
-) -> Tensor:  # shape (pictures + texts, pictures + texts)
+) -> Tensor:  # Shape (pictures + texts, pictures + texts)
     "Weight of each pair of views: 1 for picture and text, else as configured."
     n, m = config.pictures, config.texts
     w = torch.ones(n + m, n + m)
@@ -301,7 +301,7 @@ class Batches:
         self,
         tuples,  # Tuples
         config: TrainingConfig,
-        encoder: Encoder,  # for its tokenizer and picture size
+        encoder: Encoder,  # For its tokenizer and picture size
         seed: int,
     ):
         self.config, self.tokenizer, self.seed, self.ids = (
@@ -315,11 +315,11 @@ class Batches:
 
     def __call__(
         self, step: int
-    ) -> tuple:  # normalised pictures (P*B, 3, S, S), tokens (T*B, L), present (P+T, B) or None
+    ) -> tuple:  # Normalized pictures (P*B, 3, S, S), tokens (T*B, L), present (P+T, B) or None
         c, rng = self.config, np.random.default_rng([self.seed, 1, step])
         ids = batch_ids(self.ids, c.batch_size, self.seed, step)
         rgba = self.pictures.draw(rng, ids, c.pictures)
-        x = normalise(restyle(rgba.reshape(-1, *rgba.shape[2:]), int(rng.integers(2**62)), c))
+        x = normalize(restyle(rgba.reshape(-1, *rgba.shape[2:]), int(rng.integers(2**62)), c))
         texts = [self.captions.draw(rng, lang, int(i)) for lang in self.captions.languages(rng) for i in ids]
         present = torch.tensor([True] * len(x) + [t is not None for t in texts]).view(-1, len(ids))
         return (
@@ -339,12 +339,12 @@ def training_ids(
 
 
 def tuple_loss(
-    model,  # an open_clip model
-    images: Tensor,  # normalised, shape (P*B, 3, S, S)
+    model,  # An open_clip model
+    images: Tensor,  # Normalized, shape (P*B, 3, S, S)
     tokens: Tensor,  # int64, shape (T*B, L)
     present,  # bool (P+T, B), or None
     config: TrainingConfig,
-) -> Tensor:  # scalar, nats
+) -> Tensor:  # Scalar, nats
     "`pairwise_clip_loss` over all views of a batch; encoders in mixed precision, the loss in float32."
     with _fast_math(config, images.device.type):
         z = torch.cat([model.encode_image(images), encode_tokens(model, tokens, buckets=6)])
@@ -447,14 +447,14 @@ def train_encoder(
     tuples,  # Tuples
     encoder_config: EncoderConfig = None,  # None means the default shape
     config: TrainingConfig = None,  # None means the default recipe
-    folder=None,  # where states and the result go; None keeps everything in memory
-    seed: int = 0,  # of weights, batches and augmentation
-    resume: bool = True,  # continue what `folder` holds?
+    folder=None,  # Where states and the result go; None keeps everything in memory
+    seed: int = 0,  # Of weights, batches and augmentation
+    resume: bool = True,  # Continue what `folder` holds?
     device: str = "cpu",
-    monitor=None,  # function: Encoder -> dict of numbers
-    monitor_every: int = 100,  # steps
-    save_every: int = 50,  # steps
-    progress: bool = True,  # show a bar
+    monitor=None,  # Function: Encoder -> dict of numbers
+    monitor_every: int = 100,  # Steps
+    save_every: int = 50,  # Steps
+    progress: bool = True,  # Show a bar
 ) -> tuple:  # (Encoder, history: dict with lists "loss", "scale" by step and "monitor" of dicts with "step")
     "Train an encoder from nothing, or go on where the folder's last state is; the result is the same bit for bit on one machine."
     from tqdm import tqdm

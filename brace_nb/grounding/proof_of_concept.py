@@ -60,7 +60,7 @@ def validate(
     model: Views,  # What to test
     measure: str = "pairwise",  # Scores the tuples
     repeats: int = 8,  # Noisy views of every item
-) -> dict:  # accuracy and either_sign in [0, 1]; positive and negative mean scores
+) -> dict:  # Accuracy and either_sign in [0, 1]; positive and negative mean scores
     "Classify embedding plus noise, and compare the scores of matching and of random tuples (thesis, section 5.6.2)."
     n, items = model.n, torch.arange(len(model.table)).repeat(repeats)
     clean = F.normalize(model(items[: len(model.table)], noise=0.0), dim=-1)
@@ -114,16 +114,16 @@ def train(
 
         options = options | dict(weights=torch.ones(len(partitions(n)), requires_grad=True))
         extra.append(options["weights"])
-    optimiser = torch.optim.Adam([*model.parameters(), log_scale, bias, *extra], lr=rate)
+    optimizer = torch.optim.Adam([*model.parameters(), log_scale, bias, *extra], lr=rate)
     history = []
     for step in range(1, steps + 1):
         xs = list(model(torch.randperm(items, generator=model.generator)[:batch]))
         if projection:
             xs = project([xs[0], *[x @ extra[0] for x in xs[1:]]], extra[0], projection)
         loss = cube_loss(xs, measure, kind, log_scale.clamp(max=4.6).exp(), bias, **options)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         if step == steps or report and step % report == 0:
             history.append(dict(step=step, loss=loss.item(), **validate(model, measure)))
     return history

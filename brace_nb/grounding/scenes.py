@@ -34,12 +34,12 @@ class Scenes:
 
 
 def render_scenes(
-    rgba,  # pictures to choose from, uint8, shape (M, S, S, 4)
-    count: int,  # number of scenes
+    rgba,  # Pictures to choose from, uint8, shape (M, S, S, 4)
+    count: int,  # Number of scenes
     seed,  # int or torch.Generator
-    objects: tuple = (1, 3),  # fewest and most in a scene
-    scale: tuple = (0.25, 0.5),  # smallest and largest magnification
-    grid: int = 8,  # cells of the mask a side; must divide S
+    objects: tuple = (1, 3),  # Fewest and most in a scene
+    scale: tuple = (0.25, 0.5),  # Smallest and largest magnification
+    grid: int = 8,  # Cells of the mask a side; must divide S
 ) -> Scenes:
     "Scenes of several pictures at random places, with masks and the first one's box."
     rgba, g = torch.as_tensor(rgba), as_generator(seed)
@@ -56,10 +56,10 @@ def render_scenes(
         s = scale[0] + (scale[1] - scale[0]) * torch.rand(count, generator=g)
         shift = (torch.rand(count, 2, generator=g) - 0.5) * (1 - s)[:, None]
         still, black, shape = torch.zeros(count), torch.zeros(count, 3), rgba[chosen[:, k]].clone()
-        colour = place(shape, still, s, shift, black)
+        color = place(shape, still, s, shift, black)
         shape[..., :3] = 255
         alpha = place(shape, still, s, shift, black)[:, 0] * (k < many)[:, None, None]
-        canvas = torch.where((k < many)[:, None, None, None], colour + (1 - alpha[:, None]) * canvas, canvas)
+        canvas = torch.where((k < many)[:, None, None, None], color + (1 - alpha[:, None]) * canvas, canvas)
         covered = torch.maximum(covered, alpha)
         if k == 0:
             boxes = _box(alpha > 0.5)
@@ -78,11 +78,11 @@ def _box(mask):
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #b41c6862
 def dice_loss(
-    p: Tensor,  # probabilities, shape (N, ...)
-    g: Tensor,  # truth, 0 or 1, same shape
-    eps: float = 1.0,  # keeps empty masks finite
-    squared: bool = False,  # the V-Net form
-) -> Tensor:  # shape (N,), 0..1
+    p: Tensor,  # Probabilities, shape (N, ...)
+    g: Tensor,  # Truth, 0 or 1, same shape
+    eps: float = 1.0,  # Keeps empty masks finite
+    squared: bool = False,  # The V-Net form
+) -> Tensor:  # Shape (N,), 0..1
     "1 - (2 sum pg + eps)/(sum p + sum g + eps) (DETR's form; squared: Milletari et al. 2016)."
     if p.shape != g.shape:
         raise ValueError(
@@ -110,9 +110,9 @@ def mask_scores(
 
 def best_constant(
     masks: Tensor,  # 0 or 1, shape (N, ...)
-    loss,  # function of (p, g) -> (N,)
+    loss,  # Function of (p, g) -> (N,)
     points: int = 201,
-) -> float:  # the constant probability with the lowest mean loss
+) -> float:  # The constant probability with the lowest mean loss
     "What a decoder answers that sees nothing: found by trying."
     tried = torch.linspace(0, 1, points)
     return float(
@@ -133,11 +133,11 @@ class MaskDecoder(nn.Module):
 
     def __init__(
         self,
-        kind: str,  # one of DECODERS
-        dim: int,  # of the vector
-        grid: int = 8,  # cells a side
+        kind: str,  # One of DECODERS
+        dim: int,  # Of the vector
+        grid: int = 8,  # Cells a side
         width: int = 64,
-        layers: int = 2,  # of the transformer
+        layers: int = 2,  # Of the transformer
         seed: int = 0,
     ):
         super().__init__()
@@ -188,15 +188,15 @@ class MaskDecoder(nn.Module):
 
 
 def fit(
-    model,  # module: (B, D) -> outputs
-    z: Tensor,  # inputs, shape (N, D)
-    target: Tensor,  # shape (N, ...)
-    loss,  # function of (outputs, targets) -> (B,)
+    model,  # Module: (B, D) -> outputs
+    z: Tensor,  # Inputs, shape (N, D)
+    target: Tensor,  # Shape (N, ...)
+    loss,  # Function of (outputs, targets) -> (B,)
     steps: int,
     batch_size: int = 64,
-    rate: float = 2e-3,  # peak of a cosine
+    rate: float = 2e-3,  # Peak of a cosine
     seed: int = 0,
-) -> list:  # mean loss of each batch, before its update
+) -> list:  # Mean loss of each batch, before its update
     "Adam over random batches."
     optimizer, g, values = torch.optim.Adam(model.parameters(), lr=rate), as_generator(seed), []
     for step in range(steps):
@@ -212,12 +212,12 @@ def fit(
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #016f6f0c
 def learn_weight(
-    first,  # losses over time, shape (T,)
-    second,  # losses over time, shape (T,)
-    rate: float = 0.1,  # of plain gradient descent
-    start: float = 0.5,  # alpha at the start
+    first,  # Losses over time, shape (T,)
+    second,  # Losses over time, shape (T,)
+    rate: float = 0.1,  # Of plain gradient descent
+    start: float = 0.5,  # Alpha at the start
     form: str = "alpha",  # "alpha": a L1 + (1 - a) L2; "variance": exp(-s1) L1 + s1 + exp(-s2) L2 + s2
-) -> np.ndarray:  # weight of the first loss after each step, shape (T,)
+) -> np.ndarray:  # Weight of the first loss after each step, shape (T,)
     "Gradient descent on the weight of two losses."
     if form not in ("alpha", "variance"):
         raise ValueError(f"form must be 'alpha' or 'variance'; got {form!r}.")

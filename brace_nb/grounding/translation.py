@@ -19,13 +19,13 @@ class WholeModel(nn.Module):
     def __init__(
         self,
         tower,  # open_clip model whose text side reads the output; it is frozen, not stored as a part
-        vocabulary: int,  # source tokens
-        end: int,  # id of the source's end token: its position is where the tower is read
+        vocabulary: int,  # Source tokens
+        end: int,  # Id of the source's end token: its position is where the tower is read
         bridge: str = "linear",  # a key of BRIDGES
         layers: int = 2,
         heads: int = 4,
-        temperature: float = 1.0,  # of the choice of tokens
-        seed: int = 0,  # weights, and the Gumbel noise
+        temperature: float = 1.0,  # Of the choice of tokens
+        seed: int = 0,  # Weights, and the Gumbel noise
     ):
         if bridge not in BRIDGES:
             raise ValueError(f"unknown bridge {bridge!r}; known: {', '.join(BRIDGES)}.")
@@ -58,16 +58,16 @@ class WholeModel(nn.Module):
 
     def states(
         self,
-        ids: Tensor,  # source tokens, int64, shape (B, S), 0 is padding
-    ) -> Tensor:  # shape (B, S, width)
+        ids: Tensor,  # Source tokens, int64, shape (B, S), 0 is padding
+    ) -> Tensor:  # Shape (B, S, width)
         "Hidden states of the translator."
         x = self.embedding(ids) + self.position[: ids.shape[1]]
         return self.translator(x, src_key_padding_mask=ids == 0)
 
     def inputs(
         self,
-        states: Tensor,  # shape (B, S, width)
-    ) -> Tensor:  # shape (B, S, width of the tower)
+        states: Tensor,  # Shape (B, S, width)
+    ) -> Tensor:  # Shape (B, S, width of the tower)
         "What the tower reads in place of its token embeddings."
         y = self.to_inputs(states)
         if self.bridge in ("identity", "linear"):
@@ -84,8 +84,8 @@ class WholeModel(nn.Module):
 
     def forward(
         self,
-        ids: Tensor,  # source tokens, int64, shape (B, S); each row holds the end token
-    ) -> Tensor:  # unit features, shape (B, D)
+        ids: Tensor,  # Source tokens, int64, shape (B, S); each row holds the end token
+    ) -> Tensor:  # Unit features, shape (B, D)
         "Features of the source texts in the tower's space."
         return F.normalize(
             encode_inputs(self.tower[0], self.inputs(self.states(ids)), eot_by_id(ids, self.end)), dim=-1
@@ -94,23 +94,23 @@ class WholeModel(nn.Module):
 # %% ../../nbs/6_grounding/02_translation.ipynb #d7a77a77
 def trim(
     ids: Tensor,  # int64, shape (N, L), 0 is padding
-) -> Tensor:  # shape (N, longest row)
+) -> Tensor:  # Shape (N, longest row)
     "Without the columns that hold padding only."
     return ids[:, : max(1, int((ids != 0).any(0).nonzero().max()) + 1)] if (ids != 0).any() else ids[:, :1]
 
 
 def train_whole(
     model: WholeModel,
-    ids: Tensor,  # source tokens, int64, shape (N, L)
-    frozen: list[Tensor],  # unit features of the same N items in other modalities, each (N, D)
-    loss,  # callable: list of (B, D) features, the translated one last -> scalar
+    ids: Tensor,  # Source tokens, int64, shape (N, L)
+    frozen: list[Tensor],  # Unit features of the same N items in other modalities, each (N, D)
+    loss,  # Callable: list of (B, D) features, the translated one last -> scalar
     steps: int = 100,
     batch_size: int = 32,
     learning_rate: float = 1e-3,
-    seed: int = 0,  # order of the batches
+    seed: int = 0,  # Order of the batches
 ) -> list[
     dict
-]:  # step, loss, positive and negative: mean cosine of a translation with its own and with other items' features
+]:  # Step, loss, positive and negative: mean cosine of a translation with its own and with other items' features
     "Train the translator by contrast with frozen features; the tower's weights are constants."
     if not frozen or any(len(f) != len(ids) for f in frozen):
         raise ValueError(

@@ -419,7 +419,7 @@ def cube_loss(
     label_smoothing: float = 0.0,  # Part of the target that is spread evenly, in [0, 1)
     labels=None,  # None: one-hot; "exact"; or the (B, F) input whose n copies define exact labels
     streaming="auto",  # Never build the cube? "auto": from 2^14 cells on, where it is also faster
-    normalise: bool = True,  # Scale rows to unit length first
+    normalize: bool = True,  # Scale rows to unit length first
     shrink: str | None = None,  # James-Stein: None, "thesis" or "positive"
     entries: int = 1 << 19,  # Cells of a block when streaming
 ) -> Tensor:  # Scalar in nats; a numpy scalar for numpy input
@@ -429,7 +429,7 @@ def cube_loss(
         raise ValueError(f"streaming is 'auto', True or False; {streaming!r} came.")
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing is in [0, 1); {label_smoothing} came.")
-    scores = Scores(xs, measure, normalise, shrink) if kind != "pairs" else Scores(xs, "pairwise", normalise)
+    scores = Scores(xs, measure, normalize, shrink) if kind != "pairs" else Scores(xs, "pairwise", normalize)
     if len(set(scores.shape)) > 1:
         raise ValueError(
             f"a loss pairs rows by number, so all batches have the same size; {list(scores.shape)} came. `cube` allows different sizes."
@@ -452,19 +452,19 @@ def cube_loss(
         target = (
             None
             if labels is None
-            else (scale.detach() * Scores([labels] * 2, measure, normalise, shrink).block()).softmax(1)
+            else (scale.detach() * Scores([labels] * 2, measure, normalize, shrink).block()).softmax(1)
         )
-        loss = _pairs(_tensors(xs, normalise), measure, scale, label_smoothing, target, shrink)
+        loss = _pairs(_tensors(xs, normalize), measure, scale, label_smoothing, target, shrink)
     else:
         problem = _Problem(
             scores,
-            None if labels is None else Scores([labels] * n, measure, normalise, shrink),
+            None if labels is None else Scores([labels] * n, measure, normalize, shrink),
             kind,
             label_smoothing,
         )
         w = _region_weights(regions, weights, n, batch, scores)
         if kind == "axis" and labels is None:
-            loss = _axis(_tensors(xs, normalise), scores.measure, scale, w, label_smoothing, shrink)
+            loss = _axis(_tensors(xs, normalize), scores.measure, scale, w, label_smoothing, shrink)
         elif scores.cells > min(entries, 1 << 14) if streaming == "auto" else streaming:
             loss = _Streamed.apply(problem, entries, scale, bias, w, *scores.operands)
         else:

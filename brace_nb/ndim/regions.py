@@ -76,7 +76,7 @@ def collision_probability(
 def mask_value(
     partition,  # Counts of one region
     exponent,  # m
-) -> int:  # sum of count^m
+) -> int:  # Sum of count^m
     "The thesis's label of a region (section 5.4); distinct only if `exponent >= safe_exponent(n)`."
     return sum(c**exponent for c in partition)
 

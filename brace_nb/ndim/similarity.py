@@ -283,7 +283,7 @@ def _measure(name, n, shrink=None):
     return m
 
 
-def _tensors(xs, normalise):
+def _tensors(xs, normalize):
     "Checked batches as tensors of one dtype and device, with unit rows if wanted; half precision becomes float32."
     xs = [x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x)) for x in xs]
     if len(xs) < 2:
@@ -311,14 +311,14 @@ def _tensors(xs, normalise):
             raise ValueError(
                 f"embeddings must be finite; modality {a}, rows {(~fine).nonzero()[:5].squeeze(-1).tolist()} hold NaN or infinity. Find the diverged step, or drop these rows."
             )
-        if normalise and (zero := (x == 0).all(-1)).any():
+        if normalize and (zero := (x == 0).all(-1)).any():
             raise ValueError(
-                f"a zero row has no direction; modality {a}, rows {zero.nonzero()[:5].squeeze(-1).tolist()} are zero. Drop them, or pass normalise=False."
+                f"a zero row has no direction; modality {a}, rows {zero.nonzero()[:5].squeeze(-1).tolist()} are zero. Drop them, or pass normalize=False."
             )
-    return [_unit(x) for x in xs] if normalise else xs
+    return [_unit(x) for x in xs] if normalize else xs
 
 
-def _unit(x):  # the largest entry first: neither overflow nor underflow of the square
+def _unit(x):  # The largest entry first: neither overflow nor underflow of the square
     x = x / x.detach().abs().amax(-1, keepdim=True)
     return x / x.norm(dim=-1, keepdim=True)
 
@@ -333,7 +333,7 @@ def _positive_part(P, Q, n, F):
     ).clamp(min=0)
 
 
-def _thesis_factor(q):  # features that are zero in all n vectors stay zero
+def _thesis_factor(q):  # Features that are zero in all n vectors stay zero
     return torch.where(q > 0, 1 - 4 / torch.where(q > 0, q, 1), 0)
 
 
@@ -346,12 +346,12 @@ def _from_norm(m, P, Q, n, F, shrink=None):
 def score(
     xs,  # n arrays of embeddings, shapes (..., F) that broadcast
     measure: str = "pairwise",  # Name in `MEASURES`
-    normalise: bool = True,  # Scale rows to unit length first
+    normalize: bool = True,  # Scale rows to unit length first
     shrink: str | None = None,  # James-Stein: None, "thesis" or "positive"
 ) -> Tensor | np.ndarray:  # Scores, shape (...,); higher is more alike
     "Similarity of given tuples by the formula of the measure (thesis, Fig. 5.9; its section 5.11 for `shrink`)."
     m, kind = _measure(measure, len(xs), shrink), any(isinstance(x, Tensor) for x in xs)
-    out = _score(_tensors(xs, normalise), m, shrink)
+    out = _score(_tensors(xs, normalize), m, shrink)
     return out if kind else out.numpy()
 
 
@@ -487,10 +487,10 @@ class Scores:
         self,
         xs,  # n batches, shapes (B_a, F)
         measure: str = "pairwise",  # Name in `MEASURES`
-        normalise: bool = True,  # Scale rows to unit length first
+        normalize: bool = True,  # Scale rows to unit length first
         shrink: str | None = None,  # James-Stein: None, "thesis" or "positive"
     ):
-        self.measure, xs = _measure(measure, len(xs), shrink), _tensors(xs, normalise)
+        self.measure, xs = _measure(measure, len(xs), shrink), _tensors(xs, normalize)
         if any(x.ndim != 2 for x in xs):
             raise ValueError(
                 f"a cube is made of batches (rows, features); shapes {[tuple(x.shape) for x in xs]} came. Use `score` for tuples that are already aligned."
@@ -533,11 +533,11 @@ class Scores:
 def cube(
     xs,  # n batches, shapes (B_a, F); B_a may differ
     measure: str = "pairwise",  # Name in `MEASURES`
-    normalise: bool = True,  # Scale rows to unit length first
+    normalize: bool = True,  # Scale rows to unit length first
     shrink: str | None = None,  # James-Stein: None, "thesis" or "positive"
 ) -> Tensor | np.ndarray:  # Scores of all tuples, shape (B_1, .., B_n); higher is more alike
     "The n-dimensional array of the similarities of all tuples (thesis, sections 5.2 and 5.5)."
-    scores = Scores(xs, measure, normalise, shrink)
+    scores = Scores(xs, measure, normalize, shrink)
     scores.check_memory(
         "Use `cube_loss(.., streaming=True)`, which never builds the cube, or `Scores(..).block(..)` for a part."
     )
@@ -558,7 +558,7 @@ def is_increasing(
 
 # %% ../../nbs/3_ndim/00_similarity.ipynb #2ec51338
 def rank_correlation(
-    scores: dict,  # name -> scores of the same tuples, any shape; numpy or torch
+    scores: dict,  # Name -> scores of the same tuples, any shape; numpy or torch
 ) -> np.ndarray:  # Spearman's rho of all pairs, in the order of `scores`; NaN for a constant
     "Spearman's rank correlations; scores within 1e-10 of the largest are one tie, and ties share their mean rank."
     from scipy.stats import rankdata
@@ -579,7 +579,7 @@ def rank_correlation(
 
 
 def rank_classes(
-    scores: dict,  # name -> scores of the same tuples
+    scores: dict,  # Name -> scores of the same tuples
     rho: float = 1 - 1e-9,  # Least rank correlation of two members
 ) -> list[list[str]]:  # Classes in the order of their first member
     "Groups of measures that rank the same tuples alike."
@@ -633,7 +633,7 @@ def cosine_tail(
         )
     x = t.detach().cpu().double().numpy() if isinstance(t, Tensor) else np.asarray(t, np.float64)
     if not (np.abs(x) <= 1).all():
-        raise ValueError("a cosine lies in [-1, 1]; values outside or NaN came. Normalise the rows first.")
+        raise ValueError("a cosine lies in [-1, 1]; values outside or NaN came. Normalize the rows first.")
     tail = betainc((dim - 1) / 2, 0.5, (1 - x) * (1 + x)) / 2
     out = np.where(x < 0, 1 - tail, tail)
     return (
@@ -666,7 +666,7 @@ STATISTICS = {
 
 def point_statistics(
     points,  # n points, shape (..., n, F); features last
-) -> dict:  # name in `STATISTICS` -> shape (..., F)
+) -> dict:  # Name in `STATISTICS` -> shape (..., F)
     "The statistics of Table A.1, coordinate by coordinate; odd and fractional powers keep the sign of negative coordinates."
     x = points if isinstance(points, Tensor) else torch.as_tensor(np.asarray(points))
     x = x if x.is_floating_point() else x.double()
