@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from brace_nb.evaluation.tokens import BRIDGES
+from brace_nb.grounding.bridges import BRIDGES
 from brace_nb.grounding.translation import WholeModel, train_whole, trim
 from brace_nb.foundations.contrastive import clip_loss
 from brace_nb.foundations.encoders import ByteBPE, EncoderConfig, build_encoder, train_bpe

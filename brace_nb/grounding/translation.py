@@ -7,7 +7,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from ..evaluation.tokens import BRIDGES, encode_inputs, eot_by_id, gumbel_noise, straight_through
+from brace_nb.grounding.bridges import (
+    BRIDGES,
+    encode_inputs,
+    eot_by_id,
+    gumbel_noise,
+    straight_through_choice,
+)
 
 # %% auto #0
 __all__ = ['WholeModel', 'trim', 'train_whole']
@@ -78,7 +84,7 @@ class WholeModel(nn.Module):
             else None
         )
         return (
-            straight_through(y, self.temperature, noise, hard=self.bridge == "gumbel one-hot")
+            straight_through_choice(y, self.temperature, noise, hard=self.bridge == "gumbel one-hot")
             @ self.tower[0].token_embedding.weight.detach()
         )
 
