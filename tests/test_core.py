@@ -1,0 +1,324 @@
+"The ground floor: arrays, files, threads, the training loop, lazy names."
+
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brace_nb.core import (
+    Bar,
+    EarlyStopping,
+    as_tensor,
+    atomic_path,
+    check_finite,
+    deferred_interrupt,
+    expect_fail,
+    like,
+    normalize,
+    open_matrix,
+    parallel_map,
+    random_rotation,
+    read_arrays,
+    rows,
+    train,
+    widen,
+    write_atomic,
+)
+
+X = np.arange(12.0).reshape(4, 3)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        X[::-1][::-1],
+        X[:, ::-1][:, ::-1],
+        X.astype(">f8"),
+        X.astype(np.longdouble),
+        X.astype("<u2"),
+        X.astype(">u4"),
+    ]
+    + [
+        X.astype(np.uint64),
+        X.tolist(),
+        pd.DataFrame(X),
+        X.astype(np.float16),
+        X.astype(np.int8),
+        np.asfortranarray(X),
+    ],
+)
+def test_whatever_numpy_takes_is_taken(given):
+    assert as_tensor(given).tolist() == X.tolist()
+
+
+@pytest.mark.filterwarnings("error")
+def test_read_only_maps_are_taken_without_a_copy_or_a_warning(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    held = np.load(tmp_path / "x.npy", mmap_mode="r")
+    t = as_tensor(held)
+    assert t.data_ptr() == held.__array_interface__["data"][0]
+
+
+def test_tensors_keep_their_graph():
+    x = torch.ones(2, requires_grad=True)
+    assert as_tensor(x) is x
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["a"], "w must be real numbers"),
+        ([[1], [1, 2]], "w must be an array of numbers"),
+        (np.ones(2, complex), "w must be real numbers"),
+        (torch.ones(2, dtype=torch.complex64), "w must be real numbers"),
+        (None, "w must be real numbers"),
+        (np.ma.masked_equal([1, 2], 2), "w must not be masked"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_named(given, says):
+    with pytest.raises(ValueError, match=says):
+        as_tensor(given, "w")
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.uint8, torch.bool, torch.float16, torch.bfloat16, torch.int64]
+)
+def test_products_of_narrow_numbers_are_exact_after_widening(dtype):
+    x = torch.tensor([1, 0, 1, 1]).to(dtype)
+    if dtype in (torch.int8, torch.uint8):
+        x = x * 100
+    wide = widen(x)
+    assert wide.dtype == (torch.float64 if dtype == torch.int64 else torch.float32)
+    assert (wide @ wide).item() == sum(int(v) ** 2 for v in x.tolist())
+
+
+def test_finite_names_rows_of_all_leading_axes():
+    x = torch.zeros(2, 3, 4)
+    x[1, 0, 2] = torch.inf
+    with pytest.raises(ValueError, match=r"z must be finite; rows \[3\] hold NaN or infinity. Do this."):
+        check_finite(x, "z", "Do this.")
+    check_finite(torch.tensor([3e38, 3e38]))  # the sum overflows, the entries do not
+    check_finite(torch.zeros(0, 3))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2, 2), (3, 0)])
+def test_rows_are_a_matrix(shape):
+    with pytest.raises(ValueError, match="must have the shape"):
+        rows(np.ones(shape))
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=6),
+    st.integers(-140, 120),
+    st.sampled_from("fd"),
+)
+def test_normalize_against_float64_at_every_scale(values, power, kind):
+    x = np.array([values], "f" if kind == "f" else "d") * np.dtype(kind).type(2.0) ** power
+    if not (x != 0).any() or not np.isfinite(x).all():
+        return
+    largest = np.abs(x).max().astype(np.longdouble)
+    exact = x.astype(np.longdouble) / largest
+    exact = exact / np.sqrt((exact**2).sum())
+    found = normalize(as_tensor(x)).numpy()
+    assert np.allclose(found, exact.astype(float), atol=3e-7 if kind == "f" else 1e-15)
+
+
+def test_normalize_keeps_the_bits_of_plain_division():
+    x = torch.randn(100, 17, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(normalize(x), x / x.norm(dim=1, keepdim=True))
+    mixed = torch.cat([x, x[:1] * 2.0**100])
+    assert torch.equal(normalize(mixed), torch.cat([normalize(x), normalize(x[:1])]))
+
+
+def test_normalize_has_gradients_and_refuses_zero_rows():
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(normalize, x)
+    with pytest.raises(ValueError, match=r"zero row has no direction; got rows \[1\]"):
+        normalize(torch.tensor([[1.0, 0], [0, 0]]))
+
+
+def test_like_follows_the_caller():
+    assert type(like(torch.tensor(2.0), [1])) is np.float32
+    assert isinstance(like(torch.ones(2), np.ones(2)), np.ndarray)
+    assert isinstance(like(np.ones(2)[::-1], np.ones(1), torch.ones(1)), torch.Tensor)
+
+
+def test_random_rotations_are_orthogonal_and_repeat():
+    assert np.allclose(random_rotation(7, 3) @ random_rotation(7, 3).T, np.eye(7))
+    generator = np.random.default_rng(3)
+    assert np.array_equal(random_rotation(7, generator), random_rotation(7, 3))
+    assert not np.array_equal(random_rotation(7, generator), random_rotation(7, 3))
+    with pytest.raises(ValueError, match="dim >= 1"):
+        random_rotation(0)
+
+
+def test_a_file_is_old_or_new(tmp_path):
+    path = tmp_path / "sub" / "a"
+    assert write_atomic(path, "one") and not write_atomic(path, b"one") and write_atomic(path, "two")
+    with pytest.raises(KeyboardInterrupt), atomic_path(path) as part:
+        part.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "two" and list(path.parent.iterdir()) == [path]
+
+
+def matrices(folder):
+    "The same matrix in every format."
+    from safetensors.numpy import save_file
+
+    x = X.astype(np.float32)
+    np.save(folder / "x.npy", x)
+    np.savez(folder / "x.npz", x=x, name=np.array(["a"] * 4))
+    save_file({"x": x}, folder / "x.safetensors")
+    pd.DataFrame({"x": list(x)}).to_parquet(folder / "x.parquet")
+    return [folder / f"x{s}" for s in (".npy", ".npz", ".safetensors", ".parquet")]
+
+
+def test_every_format_gives_the_same_matrix_whole_and_in_chunks(tmp_path):
+    for path in matrices(tmp_path):
+        found = open_matrix(path)
+        assert (found.rows, found.dim) == X.shape and "f" in found.dtype.lower()
+        assert np.array_equal(found.read(), X)
+        parts = [np.asarray(p) for p in found.chunks(3)]
+        assert [len(p) for p in parts] == [3, 1] and np.array_equal(np.concatenate(parts), X)
+        arrays = read_arrays(path)
+        assert np.array_equal(arrays["embedding" if path.suffix == ".npy" else "x"], X)
+
+
+def test_damaged_and_strange_files_are_named(tmp_path):
+    for path in matrices(tmp_path):
+        path.write_bytes(path.read_bytes()[:20])
+        with pytest.raises(ValueError, match=path.name):
+            open_matrix(path)
+        with pytest.raises(ValueError, match=path.name):
+            read_arrays(path)
+    np.save(tmp_path / "o.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(ValueError, match="o.npy"):
+        open_matrix(tmp_path / "o.npy")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        open_matrix(tmp_path / "nowhere.npy")
+    (tmp_path / "x.csv").write_text("1,2")
+    with pytest.raises(ValueError, match="must be one of"):
+        open_matrix(tmp_path / "x.csv")
+
+
+def test_a_key_chooses_among_several(tmp_path):
+    np.savez(tmp_path / "two.npz", a=X, b=X + 1)
+    assert open_matrix(tmp_path / "two.npz", "b").read()[0, 0] == 1
+    with pytest.raises(ValueError, match="holds the matrices a, b; got key None"):
+        open_matrix(tmp_path / "two.npz")
+
+
+@pytest.mark.parametrize("threads", [1, 3, None])
+def test_results_are_in_order_and_the_earliest_error_is_raised(threads):
+    assert parallel_map(lambda i: i * i, range(20), threads) == [i * i for i in range(20)]
+    assert parallel_map(str, [], threads) == []
+
+    def work(i):
+        if i in (2, 5):
+            raise ValueError(f"item {i}")
+        return i
+
+    with pytest.raises(ValueError, match="item 2"):
+        parallel_map(work, range(8), threads)
+
+
+def test_threads_run_at_once():
+    barrier = threading.Barrier(2, timeout=20)
+    assert sorted(parallel_map(lambda i: barrier.wait() * 0 + i, range(2), threads=2)) == [0, 1]
+
+
+def quadratic(lr=0.1):
+    p = torch.ones(2, requires_grad=True)
+    return p, torch.optim.SGD([p], lr=lr)
+
+
+def test_train_is_the_plain_loop():
+    p, optimizer = quadratic()
+    losses = train(
+        lambda step: (p**2).sum() * (step + 1), optimizer, 5, learning_rate=lambda step: 0.1 / (step + 1)
+    )
+    x, expected = np.ones(2, np.float32), []
+    for step in range(5):
+        expected.append((x**2).sum() * (step + 1))
+        x = x - np.float32(0.1 / (step + 1)) * 2 * x * (step + 1)
+    assert np.allclose(losses, expected) and np.allclose(p.detach(), x)
+
+
+def test_train_resumes_stops_clips_and_calls_back():
+    p, optimizer = quadratic()
+    seen = []
+
+    def watch(state):
+        seen.append((state.step, float(state.loss), state.loss.requires_grad))
+        state.stop = state.step == 6
+
+    losses = train(lambda step: (p**2).sum(), optimizer, 100, start=4, max_norm=0.1, callbacks=[watch])
+    assert (
+        [s for s, _, _ in seen] == [4, 5, 6]
+        and losses == [v for _, v, _ in seen]
+        and not any(g for *_, g in seen)
+    )
+    assert abs(1 - p[0].item() - 3 * 0.01 / 2**0.5) < 1e-6
+
+
+def test_a_loss_that_is_not_finite_names_the_step():
+    p, optimizer = quadratic()
+    with pytest.raises(FloatingPointError, match="loss of step 2 is inf. Lower the learning rate"):
+        train(lambda step: p.sum() * (torch.inf if step == 2 else 1.0), optimizer, 5)
+
+
+def test_bar_counts_the_steps(capsys):
+    p, optimizer = quadratic()
+    bar = Bar("fitting")
+    train(lambda step: (p**2).sum(), optimizer, 3, callbacks=[bar])
+    assert "fitting" in capsys.readouterr().err and bar.bar.n == 3
+    train(lambda step: (p**2).sum(), optimizer, 3, callbacks=[Bar(show=False)])
+    assert capsys.readouterr().err == ""
+
+
+def test_early_stopping():
+    stopping = EarlyStopping(2)
+    assert [stopping.update(v, i) for i, v in enumerate([3.0, 2.0, 2.0, 2.1])] == [True, True, True, False]
+    assert not stopping.stop and not stopping.update(2.2, 4) and stopping.stop and stopping.best_at == 2
+    with pytest.raises(ValueError, match="patience"):
+        EarlyStopping(0)
+
+
+def test_an_interrupt_is_deferred_in_the_main_thread_only():
+    before = signal.getsignal(signal.SIGINT)
+    with deferred_interrupt() as interrupted:
+        assert not interrupted()
+        signal.raise_signal(signal.SIGINT)
+        assert interrupted()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert parallel_map(lambda _: deferred_interrupt().__enter__()(), range(2), threads=2) == [False, False]
+
+
+def test_expect_fail_fails_when_nothing_does(capsys):
+    with expect_fail("two"):
+        int("two")
+    assert "invalid literal" in capsys.readouterr().out
+    with pytest.raises(AssertionError, match="nothing was raised"), expect_fail():
+        pass
+    with pytest.raises(AssertionError, match="expected an error with 'three'"), expect_fail("three"):
+        int("two")
+
+
+def test_core_is_light_and_complete():
+    code = (
+        "import sys, brace_nb.core as c; [getattr(c, n) for n in c.__all__];"
+        "heavy = {'numba', 'pandas', 'pyarrow', 'matplotlib', 'sklearn', 'safetensors'};"
+        "print(sorted(heavy & {m.split('.')[0] for m in sys.modules}))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+    with pytest.raises(ImportError):
+        from brace_nb.core import nothing_of_the_kind  # noqa: F401
