@@ -3,7 +3,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/2_codes/zz_init.ipynb #87eb43b0
+# %% ../../nbs/2_codes/zz_init.ipynb #e7dd822f
 from ..core.lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
@@ -20,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy(
     statistics="CodeStatistics code_statistics",
     index="CodeIndex nearest",
     files="binarize_file",
-    heads="BinaryHead CodeEncoder TernaryHead alignment_loss nearest_corner uniformity_loss",
+    code_encoder="CodeEncoder",
+    heads="BinaryHead TernaryHead alignment_loss nearest_corner uniformity_loss",
     baselines="itq_rotation random_directions rotation_codes sign_codes topk_codes",
 )
