@@ -117,7 +117,7 @@ def _falling(learning_rate, gamma, per_epoch, step):
 _FORMAT = "brace_nb.CodeEncoder"
 _EXPECTED = "a file written by `CodeEncoder.save`"
 
-# %% ../../nbs/2_codes/07_code_encoder.ipynb #83166cf4
+# %% ../../nbs/2_codes/07_code_encoder.ipynb #ffa9112f
 class CodeEncoder:
     "A head per modality, trained with the contrastive loss; codes by projection (S-BRaCE, BRaCE)."
 
@@ -171,9 +171,9 @@ class CodeEncoder:
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, features)
         heads = self._build(*features, seed).to(device)
         run = _Training(heads, data, held, batch_size, seed, self.config["ternary"], align, uniform)
-        per_epoch, end = run.batches.per_epoch, _EpochEnd(self, run, patience, callback)
+        per_epoch, optimizer = run.batches.per_epoch, run.optimizer(learning_rate, weight_decay)
         self._forget(features)
-        optimizer, callbacks = run.optimizer(learning_rate, weight_decay), [run.limit_scale, end]
+        callbacks = [run.limit_scale, _EpochEnd(self, run, patience, callback)]
         schedule = partial(_falling, learning_rate, gamma, per_epoch)
         try:
             train(run.objective, optimizer, epochs * per_epoch, learning_rate=schedule, callbacks=callbacks)

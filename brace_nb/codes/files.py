@@ -45,7 +45,7 @@ def _codes_of(chunk, matrix, ternary, start):
             raise ValueError(f"{matrix.path}: {whole}") from None
         raise ValueError(f"{matrix.path}: {error}") from None
 
-# %% ../../nbs/2_codes/05_files.ipynb #b11fde06
+# %% ../../nbs/2_codes/05_files.ipynb #f01a4508
 def _write_header(out, matrix, packed, ternary):
     "The head of the .npy file of codes."
     width, dtype = matrix.dim, np.int8 if ternary else bool
@@ -55,7 +55,7 @@ def _write_header(out, matrix, packed, ternary):
     head = dict(descr=descr, fortran_order=False, shape=(matrix.rows, width))
     np.lib.format.write_array_header_1_0(out, head)
 
-
+# %% ../../nbs/2_codes/05_files.ipynb #85c34d26
 def _stream(matrix, out, packed, ternary, chunk_rows):
     "Write the codes of all chunks; how many codes have each number of active bits, (D + 1,)."
     from tqdm import tqdm
@@ -73,12 +73,12 @@ def _stream(matrix, out, packed, ternary, chunk_rows):
         raise ValueError(f"{matrix.path}: announced {matrix.rows} rows; got {done}. The file is damaged.")
     return seen
 
-# %% ../../nbs/2_codes/05_files.ipynb #88add600
+# %% ../../nbs/2_codes/05_files.ipynb #c8c1139a
 def _quantile(seen, q):
     "A number of active bits from a histogram."
     return float(np.searchsorted(seen.cumsum(), q * seen.sum())) if seen.any() else float("nan")
 
-# %% ../../nbs/2_codes/05_files.ipynb #b8fa0c4e
+# %% ../../nbs/2_codes/05_files.ipynb #428300bb
 def binarize_file(
     source,  # Embeddings: .npy, .npz, .safetensors or .parquet with (rows, D)
     target,  # .npy to write: packed uint8 (rows, bytes), or dense bool (ternary: int8) (rows, D)
