@@ -3,9 +3,17 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/7_companion/zz_init.ipynb #aaabdb81
+# %% ../../nbs/7_companion/zz_init.ipynb #d00586cc
 from ..core.lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
+    figures="METHODS PALETTE STYLE WIDTHS method_style root run_facts run_folder save_figure to_csv use_style",
+    plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
+    claims="FIELDS REQUIRED VERDICTS counts ledger load_claims problems record to_markdown to_text verdict "
+    "write_ledger",
+    experiments="Experiment Profile artifacts code_cells code_closure derived differences digest fingerprint "
+    "load_profile output parameters require result_of select stale",
+    engine="Follow collect figures_folder follow_parent job locked make publish run_one",
+    cli="main parser readme",
 )
