@@ -123,6 +123,8 @@ def long_cells(root: Path) -> list[Violation]:
     "Lesson cells of at most 15 lines of code (40 in `NNa_*`), experiment cells of at most 30 lines."
     found = []
     for path in notebooks(root):
+        if path.stem == "zz_init":
+            continue  # the names of a part, a line for each module
         experiment = path.parts[1] == "experiments"
         limit = KERNELS if re.match(r"\d\d[a-z]_", path.name) else LESSON
         for number, source in cells(root, path):
@@ -303,6 +305,6 @@ if __name__ == "__main__":
     everything = [v for rule in RULES for v in rule(here)]
     print(
         report(
-            [v for v in everything if not wanted or any(w in (v.part, v.part.split("/")[-1]) for w in wanted)]
+            [v for v in everything if not wanted or v.part in wanted]
         )
     )

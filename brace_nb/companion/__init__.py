@@ -3,17 +3,22 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/7_companion/zz_init.ipynb #d00586cc
+# %% ../../nbs/7_companion/zz_init.ipynb #c1790a6b
 from ..core.lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
-    figures="METHODS PALETTE STYLE WIDTHS method_style root run_facts run_folder save_figure to_csv use_style",
+    folders="artifacts derived figures_folder output root run_facts run_folder",
+    figures="METHODS PALETTE STYLE WIDTHS method_style save_figure to_csv use_style",
     plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
-    claims="FIELDS REQUIRED VERDICTS counts ledger load_claims problems record to_markdown to_text verdict "
-    "write_ledger",
-    experiments="Experiment Profile artifacts code_cells code_closure derived differences digest fingerprint "
-    "load_profile output parameters require result_of select stale",
-    engine="Follow collect figures_folder follow_parent job locked make publish run_one",
+    claims="VERDICTS load_claims record verdict",
+    ledger_pages="counts ledger problems to_markdown to_text write_ledger",
+    dependencies="code_closure code_digest imports lazy_table module_of",
+    experiments="Experiment Profile code_cells find_experiments load_profile parameters require select",
+    staleness="DATA differences digest fingerprint package_versions reasons_to_run result_of stale",
+    processes="die_with_parent follow_parent locked",
+    publishing="collect forget_lost join_tables publish read_facts split_tables",
+    runs="provenance run_one",
+    engine="Follow job make",
     cli="main parser readme",
 )
