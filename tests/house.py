@@ -303,8 +303,4 @@ if __name__ == "__main__":
     here = Path.cwd()
     wanted = sys.argv[1:]
     everything = [v for rule in RULES for v in rule(here)]
-    print(
-        report(
-            [v for v in everything if not wanted or v.part in wanted]
-        )
-    )
+    print(report([v for v in everything if not wanted or v.part in wanted]))

@@ -3,7 +3,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/7_companion/zz_init.ipynb #c1790a6b
+# %% ../../nbs/7_companion/zz_init.ipynb #7232cc2d
 from ..core.lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy(
     ledger_pages="counts ledger problems to_markdown to_text write_ledger",
     dependencies="code_closure code_digest imports lazy_table module_of",
     experiments="Experiment Profile code_cells find_experiments load_profile parameters require select",
-    staleness="DATA differences digest fingerprint package_versions reasons_to_run result_of stale",
+    staleness="DATA PACKAGES differences digest fingerprint package_versions reasons_to_run result_of stale",
     processes="die_with_parent follow_parent locked",
     publishing="collect forget_lost join_tables publish read_facts split_tables",
     runs="provenance run_one",

@@ -157,19 +157,14 @@ def code_closure(
     files = {module: read_module(folder, module) for module in sorted({m for m, _ in seen})}
     return {m: "absent" if f is None else f.digest for m, f in files.items() if f is not _NOTHING}
 
-# %% ../../nbs/7_companion/05_dependencies.ipynb #fc7cc3bc
+# %% ../../nbs/7_companion/05_dependencies.ipynb #f6d02544
 def module_of(
     name: str,  # "package.part:name"
     folder: Path | str | None = None,  # Folder that holds the package; the project's when None
 ) -> str:  # "package.part.module"
     "The module of a part that has a public name, from the part's lazy table."
     part, _, function = name.partition(":")
-    folder = Path(folder or root())
-    file = read_module(folder, part)
-    if not file.lazy:  # until every part has its table
-        for path in sorted((folder / part.replace(".", "/")).glob("*.py")):
-            if f"def {function}(" in path.read_text():
-                return f"{part}.{path.stem}"
+    file = read_module(Path(folder or root()), part)
     if file is None or function not in file.lazy:
         raise ValueError(f"{part} must offer {function}, which the engine looks up there; it does not.")
     return f"{part}.{file.lazy[function]}"
