@@ -5,17 +5,21 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from brace_nb.foundations.data import load_emoji
-from brace_nb.foundations.encoders import EncoderConfig, load_encoder, save_encoder
-from brace_nb.foundations.self_supervised import (
+from brace_nb.foundations import (
     OBJECTIVES,
+    EncoderConfig,
     ObjectiveConfig,
-    Prototypes,
+    PrototypeObjective,
+    TrainingConfig,
     TwoViews,
     batch_statistics,
+    build_encoder,
+    load_emoji,
+    load_encoder,
+    save_encoder,
     train_objective,
 )
-from brace_nb.foundations.training import TrainingConfig
+
 
 SMALL = EncoderConfig(embed_dim=16, image_model="test_resnet", text_width=32, text_heads=1, vocab_size=400)
 RECIPE = TrainingConfig(steps=4, batch_size=16, warmup=1, languages=("en",), pictures=1, texts=1)
@@ -60,8 +64,11 @@ def test_training_repeats_and_keeps(tuples, objective, tmp_path):
 
 def test_image_only_objectives_leave_the_text_tower(tuples):
     before, after = [], []
-    text = lambda e: e.encode_texts(["cat", "dog"])
-    for objective, same in (("barlow", True), ("pcl", True), ("clip", False)):
+
+    def text(e):
+        return e.encode_texts(["cat", "dog"])
+
+    for objective, same in (("barlow", True), ("pcl", True), ("infonce", True), ("clip", False)):
         encoder, _ = train_objective(
             tuples, objective, SMALL, RECIPE, EXTRA, keep=(0,), on_keep=lambda e, s: before.append(text(e))
         )
@@ -89,20 +96,18 @@ def test_two_views_are_two_distortions_of_one_picture(tuples):
 
 
 def test_momentum_encoder_follows(tuples):
-    from brace_nb.foundations.encoders import build_encoder
-
     encoder = build_encoder(SMALL)
     views = TwoViews(tuples, RECIPE, 32, 0)
-    module = Prototypes(encoder, RECIPE, ObjectiveConfig(momentum=0.75), views, 0)
-    start = [p.clone() for p in module._momentum[0].parameters()]
+    module = PrototypeObjective(encoder, RECIPE, ObjectiveConfig(momentum=0.75), views, 0)
+    start = [p.clone() for p in module.momentum_tower.parameters()]
     with torch.no_grad():
         for p in encoder.model.visual.parameters():
             p += 1
     module.follow()
     assert all(
-        torch.allclose(p, s + 0.25, atol=1e-5) for p, s in zip(module._momentum[0].parameters(), start)
+        torch.allclose(p, s + 0.25, atol=1e-5) for p, s in zip(module.momentum_tower.parameters(), start)
     )
-    assert not any(p.requires_grad for p in module._momentum[0].parameters())
+    assert not any(p.requires_grad for p in module.momentum_tower.parameters())
     assert sum(p.numel() for p in module.parameters()) == sum(p.numel() for p in encoder.model.parameters())
 
 
