@@ -34,7 +34,7 @@ def _as_python(source: str, where: str) -> str:
     except SyntaxError as error:
         raise ValueError(f"{where}: not Python, line {error.lineno}: {error.msg}. Repair the cell.") from None
 
-
+# %% ../../nbs/7_companion/06_experiments.ipynb #8ea55e6b
 def code_cells(
     path: Path | str,  # A notebook
 ) -> list[dict]:  # Dicts with `source` and `tags`
@@ -225,7 +225,8 @@ def _leave_out_what_needs(found: dict[str, Experiment], broken: dict[str, str]) 
 # %% ../../nbs/7_companion/06_experiments.ipynb #32513ba3
 def find_experiments(
     profile: str = "cpu",  # Name of a profile
-    broken: dict[str, str] | None = None,  # Takes experiments that cannot run, and why; None makes that an error
+    broken: dict[str, str]
+    | None = None,  # Takes experiments that cannot run, and why; None makes that an error
 ) -> dict[str, Experiment]:  # In an order that respects the needs
     "All experiments under a profile; errors for unknown or unread parameters, unknown or circular needs."
     chosen, wrong = load_profile(profile), {}
