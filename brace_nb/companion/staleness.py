@@ -87,9 +87,8 @@ def fingerprint(
     experiment: Experiment,
 ) -> dict[str, str]:  # What -> digest
     "Everything the experiment's result depends on."
-    cells = [c["source"] for c in code_cells(experiment.path) if "parameters" not in c["tags"]]
     closure = code_closure(experiment.sources)
-    parts = {f"cell {i}": code_digest(source) for i, source in enumerate(cells, 1)}
+    parts = {f"cell {i}": code_digest(s, docstrings=True) for i, s in enumerate(experiment.sources, 1)}
     parts |= {f"parameter {name}": _short(repr(value)) for name, value in experiment.values.items()}
     parts |= {f"code {module}": digits for module, digits in closure.items()}
     parts |= _data_digests(closure) | dict(packages=package_versions())
