@@ -22,7 +22,7 @@ def thesis_sigma(
     close,  # Sets of token ids, over all runs
     runs: int = 1,  # N, number of runs
 ) -> float:  # inf where the sets share nothing (and nan where both are empty)
-    "The thesis's N sigma = |far ^ close| / |far & close|, over N (section 4.5.0.2); no number for disjoint sets."
+    "The thesis's N sigma = |far ^ close| / |far & close|, over N (section 4.5.0.2); inf for disjoint sets."
     far, close = set(np.asarray(far).tolist()), set(np.asarray(close).tolist())
     different, same = len(far ^ close), len(far & close)
     return different / same / runs if same else (np.inf if different else np.nan)
