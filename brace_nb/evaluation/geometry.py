@@ -91,7 +91,7 @@ def modality_gap(
         )
     return like((a.mean(0) - b.mean(0)).norm(), x, y)
 
-
+# %% ../../nbs/5_evaluation/03_geometry.ipynb #67b0f07c
 def modality_accuracy(
     x,  # Embeddings of one modality, shape (N, D), N >= 4
     y,  # Embeddings of the same things in the other, shape (N, D)

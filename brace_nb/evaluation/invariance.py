@@ -28,7 +28,17 @@ def _item_numbers(items, rows):
         raise ValueError(f"items must be numbered without gaps; got no view of {gaps}.")
     return items.astype(np.int64), count
 
+# %% ../../nbs/5_evaluation/09_invariance.ipynb #ec8dab0e
+def _check_view_rows(h):
+    if h.ndim != 2 or not h.size:
+        raise ValueError(
+            f"with `items`, features must be rows (views, units), at least one of each; got {h.shape}."
+        )
+    bad = np.flatnonzero(~np.isfinite(h).all(1))
+    if len(bad):
+        raise ValueError(f"features must be finite; rows {bad[:5].tolist()} are not. Drop these items.")
 
+# %% ../../nbs/5_evaluation/09_invariance.ipynb #ca193f18
 def _view_rows(h, items):
     "Rows float64 (views, units), item of each row int64, views of each item."
     h = as_tensor(h, "features").detach().cpu().double().numpy()
@@ -39,15 +49,8 @@ def _view_rows(h, items):
         )
     if items is None:
         items, h = np.repeat(np.arange(len(h)), h.shape[1]), h.reshape(-1, h.shape[-1])
-    if h.ndim != 2 or not h.size:
-        raise ValueError(
-            f"with `items`, features must be rows (views, units), at least one of each; got {h.shape}."
-        )
-    items, count = _item_numbers(items, len(h))
-    bad = np.flatnonzero(~np.isfinite(h).all(1))
-    if len(bad):
-        raise ValueError(f"features must be finite; rows {bad[:5].tolist()} are not. Drop these items.")
-    return h, items, count
+    _check_view_rows(h)
+    return h, *_item_numbers(items, len(h))
 
 # %% ../../nbs/5_evaluation/09_invariance.ipynb #48a45628
 def _classes(labels, count):
@@ -177,7 +180,7 @@ def _null(score, draws, k):
         z=float((score["ris"] - drawn.mean()) / drawn.std()) if drawn.std() > 0 else np.nan,
     )
 
-
+# %% ../../nbs/5_evaluation/09_invariance.ipynb #b42eecf4
 def _check_units(ks, units, realized):
     "Numbers of units that fire; units that never do."
     if not len(ks) or any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1 for k in ks):

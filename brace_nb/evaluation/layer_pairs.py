@@ -41,7 +41,7 @@ def _named_layers(layers, who):
         raise ValueError(f"all layers of {who} must have the same rows; got {rows}.")
     return out
 
-
+# %% ../../nbs/5_evaluation/07_layer_pairs.ipynb #c40d27b1
 def _named_pair(layers_a, layers_b, unbiased):
     a = _named_layers(layers_a, "layers_a")
     b = a if layers_b is layers_a else _named_layers(layers_b, "layers_b")

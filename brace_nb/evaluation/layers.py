@@ -120,7 +120,7 @@ def _hooked(model, modules, take):
         for m, mode in modes.items():
             m.training = mode
 
-
+# %% ../../nbs/5_evaluation/08_layers.ipynb #4ddc65bd
 def run_model(model, batch):
     "The model on a batch: a tensor, or a tuple or dict of arguments."
     if isinstance(batch, dict):
@@ -189,16 +189,11 @@ class _Recorder:
 
     def features(self, layers):
         "All batches of each module, one matrix."
-        if not self.parts:
+        if not self.parts or self.skipped and layers is not None:
             raise ValueError(
-                "no chosen module gave features (samples on axis 0); "
-                f"got {self.skipped or 'none: none was called'}. "
-                "Check `layers` and `forward`, and that `batches` is not empty."
-            )
-        if self.skipped and layers is not None:
-            raise ValueError(
-                f"chosen modules must give features with samples on axis 0; got {self.skipped}. "
-                "Leave them out of `layers`."
+                "chosen modules must give features with samples on axis 0; "
+                f"got {self.skipped or 'none: none was called'}. Leave such modules out of `layers`, "
+                "check `forward`, and that `batches` is not empty."
             )
         count = {name: sum(map(len, parts)) for name, parts in self.parts.items()}
         if len(set(count.values())) > 1:

@@ -88,7 +88,7 @@ def _sides(layers_a, layers_b, unbiased):
     a = LongRows(layers_a, unbiased, dtype, groups)
     return a, a if same else LongRows(layers_b, unbiased, dtype, groups), groups
 
-
+# %% ../../nbs/5_evaluation/07a_long_rows.ipynb #7abd0ffa
 def moments(
     layers_a,  # Features of one model, L tensors (n, d)
     layers_b,  # Of the other, M tensors

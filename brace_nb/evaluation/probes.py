@@ -17,14 +17,7 @@ from .zero_shot_classes import classify, expected_calibration_error
 __all__ = ['STRENGTHS', 'linear_probe', 'probe_controls', 'pixel_features', 'word_features', 'multilabel_probe']
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #deead997
-def _labeled(part, what):
-    "(features float64 (N, D), labels (N,)) of one split after a check."
-    try:
-        x, y = part
-    except (TypeError, ValueError):
-        raise ValueError(f"{what} must be a pair (features, labels); got {type(part).__name__}.") from None
-    x = as_tensor(x, f"{what}: features").detach().cpu().double().numpy()
-    y = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+def _check_features(x, y, what):
     if x.ndim != 2 or not len(x):
         raise ValueError(
             f"{what}: features must be a matrix of numbers, (rows, dimensions), with at least one row; "
@@ -39,6 +32,17 @@ def _labeled(part, what):
         raise ValueError(
             f"{what}: features must be finite; got NaN or infinity in rows {bad[:5].tolist()}. Drop them."
         )
+
+# %% ../../nbs/5_evaluation/02_probes.ipynb #557dfae8
+def _labeled(part, what):
+    "(features float64 (N, D), labels (N,)) of one split after a check."
+    try:
+        x, y = part
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} must be a pair (features, labels); got {type(part).__name__}.") from None
+    x = as_tensor(x, f"{what}: features").detach().cpu().double().numpy()
+    y = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    _check_features(x, y, what)
     return x, y
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #755b6fd6
@@ -68,28 +72,29 @@ def _fit(model, x, y):
 # %% ../../nbs/5_evaluation/02_probes.ipynb #57ee0c06
 STRENGTHS = tuple(float(f"1e{e}") for e in range(-6, 7))  # of C; the larger, the weaker the regularization
 
+# %% ../../nbs/5_evaluation/02_probes.ipynb #7b74885e
+def _known(y, names, what):
+    "Labels after a check that training has them all."
+    if y.ndim != 1:
+        raise ValueError(
+            f"{what}: labels must be one for each row; got shape {y.shape}. "
+            "For several labels a row take `multilabel_probe`."
+        )
+    absent = np.setdiff1d(y, names)
+    if len(absent):
+        raise ValueError(
+            f"{what} holds labels {absent[:5].tolist()} that do not occur in training. "
+            "Drop these rows, or split so that train has every class."
+        )
+    return y
 
-def _class_numbering(train):
-    "Class names of the training rows in order, and a function from labels to their numbers."
+# %% ../../nbs/5_evaluation/02_probes.ipynb #581c1427
+def _class_names(train):
+    "Labels of the training rows, each once, in order."
     names = np.unique(_labeled(train, "train")[1])
     if len(names) < 2:
         raise ValueError(f"a probe needs at least two classes in training; got {names.tolist()}.")
-
-    def number(y, what):
-        if y.ndim != 1:
-            raise ValueError(
-                f"{what}: labels must be one for each row; got shape {y.shape}. "
-                "For several labels a row take `multilabel_probe`."
-            )
-        absent = np.setdiff1d(y, names)
-        if len(absent):
-            raise ValueError(
-                f"{what} holds labels {absent[:5].tolist()} that do not occur in training; a probe can only "
-                "name what it was fitted to. Drop these rows, or split so that train has every class."
-            )
-        return np.searchsorted(names, y)
-
-    return names, number
+    return names
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #2703b25e
 def _strength_path(x, y, xv, yv, strengths, max_iter):
@@ -113,6 +118,19 @@ def _best(path):
     return max(path, key=lambda c: (np.nan_to_num(path[c], nan=-1), -c))
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #82ed4036
+def _refit(path, x, y, max_iter):
+    "The fit with the best C on train and val together, and its iterations."
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=_best(path), max_iter=max_iter)
+    iterations = _fit(model, x, y)
+    if iterations >= max_iter:
+        raise ValueError(
+            f"the last fit must converge; got {iterations} steps at C = {model.C:g}. Raise max_iter."
+        )
+    return model, iterations
+
+# %% ../../nbs/5_evaluation/02_probes.ipynb #ea5e3009
 def linear_probe(
     train,  # (features (N, D), labels (N,)) to fit, numpy or torch; labels are whole numbers or strings
     val,  # The same, to choose C
@@ -121,18 +139,12 @@ def linear_probe(
     max_iter: int = 2000,  # Iterations of lbfgs for each fit
 ) -> dict:  # As `classify` on test, with ece, train_accuracy, val_accuracy, C, path, iterations, labels
     "Multinomial logistic regression on frozen features (Alain & Bengio 2016; Radford et al. 2021, A.3)."
-    from sklearn.linear_model import LogisticRegression
-
-    names, number = _class_numbering(train)
-    (x, y), (xv, yv), (xt, yt) = _standardized(train, val, test, number)
+    names = _class_names(train)
+    parts = _standardized(train, val, test, lambda y, what: np.searchsorted(names, _known(y, names, what)))
+    (x, y), (xv, yv), (xt, yt) = parts
     path = _strength_path(x, y, xv, yv, strengths, max_iter)
     both, labels = np.concatenate([x, xv]), np.concatenate([y, yv])
-    model = LogisticRegression(C=_best(path), max_iter=max_iter)
-    iterations = _fit(model, both, labels)
-    if iterations >= max_iter:
-        raise ValueError(
-            f"the last fit must converge; got {iterations} steps at C = {model.C:g}. Raise max_iter."
-        )
+    model, iterations = _refit(path, both, labels, max_iter)
     return classify(model.predict_log_proba(xt), yt) | dict(
         ece=expected_calibration_error(model.predict_proba(xt), yt),
         train_accuracy=float((model.predict(both) == labels).mean()),
@@ -203,7 +215,7 @@ def _boolean_labels(y, what):
         )
     return y
 
-
+# %% ../../nbs/5_evaluation/02_probes.ipynb #b2be32a0
 def _label_scores(c, max_iter, x, y, *where):
     "Decision values of one fit for each label, a matrix for each of `where`."
     from sklearn.linear_model import LogisticRegression
@@ -234,18 +246,17 @@ def multilabel_probe(
 ) -> dict:  # mean_average_precision, chance, average_precision (L,), C, train_mean_average_precision
     "One logistic regression for each label, judged by average precision over the labels present in test."
     (x, y), (xv, yv), (xt, yt) = _standardized(train, val, test, _boolean_labels)
-    strengths, on_val = sorted(map(float, strengths)), {}
-    for c in strengths:
-        (scores,) = _label_scores(c, max_iter, x, y, xv)
-        on_val[c] = np.nanmean(_average_precision(scores, yv))
-    best, both = max(strengths, key=on_val.get), np.concatenate([x, xv])
-    labels = np.concatenate([y, yv])
+    on_val = {}
+    for c in sorted(map(float, strengths)):
+        on_val[c] = np.nanmean(_average_precision(*_label_scores(c, max_iter, x, y, xv), yv))
+    best = max(on_val, key=on_val.get)
+    both, labels = np.concatenate([x, xv]), np.concatenate([y, yv])
     seen, unseen = _label_scores(best, max_iter, both, labels, both, xt)
-    found = _average_precision(unseen, yt)
+    found, fitted = _average_precision(unseen, yt), _average_precision(seen, labels)
     return dict(
         mean_average_precision=float(np.nanmean(found)),
         chance=float(yt.mean(0)[yt.any(0)].mean()),
         average_precision=found,
         C=best,
-        train_mean_average_precision=float(np.nanmean(_average_precision(seen, labels))),
+        train_mean_average_precision=float(np.nanmean(fitted)),
     )

@@ -23,7 +23,7 @@ def _teacher_rows(teacher, x, seed):
         )
     return cka_rows("image and teacher", x, z, seed)
 
-
+# %% ../../nbs/5_evaluation/14_report.ipynb #a8f6cf9c
 def evaluate_files(
     images,  # File of embeddings: .npy, .npz, .safetensors or .parquet; rows are images (or anything, alone)
     texts=None,  # File of text embeddings; None: the second of `keys` in `images`, or no texts

@@ -15,7 +15,7 @@ from .splits import caption_groups, draw_split
 # %% auto #0
 __all__ = ['read_matrix', 'read_column', 'matrix_keys', 'image_of_caption', 'ReportInputs', 'read_texts', 'read_inputs']
 
-# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #5ed5b81a
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #1feaa16e
 _COLUMNS = {  # taken without being asked for
     "labels": ("label", "labels", "class", "category"),
     "split": ("split",),
@@ -24,8 +24,8 @@ _COLUMNS = {  # taken without being asked for
 }
 
 
-def read_matrix(path, key, what):
-    "Unit rows (n, D) float64, their lengths, and the columns beside them."
+def _only_matrix(path, key, what):
+    "The name and the numbers of the matrix, and the columns beside it."
     from brace_nb.foundations import load_embeddings
 
     table = load_embeddings(path, key)
@@ -34,7 +34,12 @@ def read_matrix(path, key, what):
             f"{path} must hold one matrix; got {list(table.vectors)}. Say which is the {what} with `--keys`."
         )
     name, x = next(iter(table.vectors.items()))
-    x = np.asarray(x, np.float64)
+    return name, np.asarray(x, np.float64), {c: table.concepts[c].to_numpy() for c in table.concepts}
+
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #9bd8667f
+def read_matrix(path, key, what):
+    "Unit rows (n, D) float64, their lengths, and the columns beside them."
+    name, x, columns = _only_matrix(path, key, what)
     length = np.linalg.norm(x, axis=1)
     bad = np.flatnonzero(~np.isfinite(length) | (length == 0))
     if len(x) < 2:
@@ -44,7 +49,7 @@ def read_matrix(path, key, what):
             f"{path}: {len(bad)} rows of {name!r} are not finite or have no direction, "
             f"the first: {bad[:5].tolist()}. Drop what has no embedding."
         )
-    return x / length[:, None], length, {c: table.concepts[c].to_numpy() for c in table.concepts}
+    return x / length[:, None], length, columns
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #256c675f
 def _entries(path):
@@ -61,7 +66,7 @@ def _entries(path):
         raise ValueError(f"{path} must hold one value a row; got shape {values.shape}.")
     return values
 
-
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #49c6636a
 def read_column(what, wanted, columns, rows, source):
     "Values of a column by name, from its own file, or by its usual name; None where there is none."
     if wanted is None:
@@ -96,7 +101,7 @@ def matrix_keys(path):
         ) from None
     return (None,)
 
-
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #290dfc86
 def _row_numbers(owner, images):
     try:
         owner = np.asarray(owner).astype(np.float64)
@@ -108,7 +113,7 @@ def _row_numbers(owner, images):
         )
     return owner.astype(np.int64)
 
-
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #8d5b5fb7
 def image_of_caption(owner, captions, images):
     "Image of each caption, whole numbers; every image has one."
     if owner is None and captions != images:
@@ -177,7 +182,7 @@ def _checked_captions(captions):
         )
     return [str(t) for t in captions]
 
-
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #3d9904f6
 def read_texts(found, path, key, captions, owner):
     "Texts, their images and captions, into `found`."
     y, _, columns = read_matrix(path, key, "text")
@@ -191,7 +196,7 @@ def read_texts(found, path, key, captions, owner):
     found.captions = _checked_captions(read_column("captions", captions, columns, len(y), path))
     found.texts = y
 
-
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #0111052c
 def read_inputs(images, texts=None, keys=(), labels=None, split=None, captions=None, owner=None):
     "Everything but the teacher; the arguments of `evaluate_files`."
     keys = tuple(keys) if keys or texts is not None else matrix_keys(images)

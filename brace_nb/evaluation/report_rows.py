@@ -52,7 +52,7 @@ def _one_way(way, queries, gallery, relevant, ks):
     rows.append(ReportRow(group, "median rank", summary["MedR"], None, "1 is best; ties lose"))
     return [*rows, ReportRow(group, "mean reciprocal rank", summary["MRR"])]
 
-
+# %% ../../nbs/5_evaluation/13_report_rows.ipynb #a7f907c3
 def retrieval_rows(x, y, owner, captions, ks):
     "Images to texts and back; every owner of an equal caption is right."
     if captions is None:
@@ -76,28 +76,35 @@ def _side_rows(name, x, seed):
         ReportRow("geometry", f"effective rank, {name}", rank, bound, note + "the bound"),
     ]
 
+# %% ../../nbs/5_evaluation/13_report_rows.ipynb #bdb1b746
+def _pair_cosines(x, y, owner, seed):
+    "Rows of images and texts that belong together, their cosines, and those of all other pairs."
+    pick = _some(len(y), seed)
+    a, b = x[owner[pick]], y[pick]
+    cosine = a @ b.T
+    return a, b, np.diag(cosine), cosine[owner[pick][:, None] != owner[pick]]
+
 
 def _pair_rows(x, y, owner, seed):
     "Images and texts in one space."
     from brace_nb.evaluation.geometry import alignment, modality_gap
 
-    pick = _some(len(y), seed)
-    a, b = x[owner[pick]], y[pick]
-    cosine = a @ b.T
-    own, other = np.diag(cosine), cosine[owner[pick][:, None] != owner[pick]]
-    mean = float(other.mean()) if other.size else None
-    far = float(2 - 2 * other.mean()) if other.size else None
-    note, gap = "mean squared distance of pairs; reference: of other pairs", float(modality_gap(x, y))
-    rows = [
-        ReportRow("geometry", "alignment", float(alignment(a, b)), far, note),
-        ReportRow("geometry", "modality gap", gap, None, "distance of the two means"),
-        ReportRow("geometry", "cosine of pairs", float(own.mean()), mean, "reference: other pairs"),
-    ]
-    if other.size:
-        d = float((own.mean() - other.mean()) / np.sqrt((own.var() + other.var()) / 2))
-        note = "separation of pairs from other pairs, in deviations"
-        rows.append(ReportRow("geometry", "d' of pairs", d, 0.0, note))
-    return rows
+    a, b, own, other = _pair_cosines(x, y, owner, seed)
+    near, gap, mean = float(alignment(a, b)), float(modality_gap(x, y)), float(own.mean())
+    apart, far = (float(other.mean()), float(2 - 2 * other.mean())) if other.size else (None, None)
+    note = "mean squared distance of pairs; reference: of other pairs"
+    rows = [ReportRow("geometry", "alignment", near, far, note)]
+    rows.append(ReportRow("geometry", "modality gap", gap, None, "distance of the two means"))
+    rows.append(ReportRow("geometry", "cosine of pairs", mean, apart, "reference: other pairs"))
+    return rows + _separation_rows(own, other)
+
+# %% ../../nbs/5_evaluation/13_report_rows.ipynb #c5973e0f
+def _separation_rows(own, other):
+    if not other.size:
+        return []
+    d = float((own.mean() - other.mean()) / np.sqrt((own.var() + other.var()) / 2))
+    note = "separation of pairs from other pairs, in deviations"
+    return [ReportRow("geometry", "d' of pairs", d, 0.0, note)]
 
 # %% ../../nbs/5_evaluation/13_report_rows.ipynb #435b74d1
 def geometry_rows(sides, owner, seed):
@@ -123,7 +130,7 @@ def text_of_image(y, owner, images):
     norm = np.linalg.norm(total, axis=1, keepdims=True)
     return np.where(norm > 1e-9, total / np.maximum(norm, 1e-9), y[np.unique(owner, return_index=True)[1]])
 
-
+# %% ../../nbs/5_evaluation/13_report_rows.ipynb #fa203c56
 def cka_rows(name, x, y, seed, permutations=100):
     "CKA of two matrices with the same rows."
     from brace_nb.evaluation.similarity_index import cka, permuted_cka
@@ -144,6 +151,9 @@ def cka_rows(name, x, y, seed, permutations=100):
     return [ReportRow("CKA", name, value, float(null.mean()), note)]
 
 # %% ../../nbs/5_evaluation/13_report_rows.ipynb #36e69bfe
+_OWN_ROWS = "not a result: what fitting and scoring on the same rows gives"
+
+
 def _linear_rows(name, three, size, seed):
     "A linear probe of one side and its controls; `three` are (features, labels) of train, val and test."
     from brace_nb.evaluation.probes import linear_probe, probe_controls
@@ -152,20 +162,16 @@ def _linear_rows(name, three, size, seed):
     found = linear_probe(*three, strengths=strengths)
     controls = probe_controls(*three, strengths=strengths, seed=seed)
     majority, chance = controls["majority"], 1 / len(np.unique(three[2][1]))
-    fit = "not a result: what fitting and scoring on the same rows gives"
+    balanced, many = found["balanced_accuracy"], f"{found['classes']} classes; reference: chance"
     values = {
         "accuracy": (found["top1"], majority, f"{size}; C = {found['C']:g}; reference: majority class"),
-        "balanced accuracy": (
-            found["balanced_accuracy"],
-            chance,
-            f"{found['classes']} classes; reference: chance",
-        ),
-        "accuracy on its own rows": (found["train_accuracy"], None, fit),
+        "balanced accuracy": (balanced, chance, many),
+        "accuracy on its own rows": (found["train_accuracy"], None, _OWN_ROWS),
         "accuracy of shuffled labels": (controls["random_labels"], majority, "control"),
     }
     return [ReportRow("linear probe", f"{measure}, {name}", *v) for measure, v in values.items()]
 
-
+# %% ../../nbs/5_evaluation/13_report_rows.ipynb #a83236e2
 def _prototype_row(x, y, labels, part):
     "Classes as the mean text of their train images."
     from brace_nb.evaluation.zero_shot_classes import class_embeddings, zero_shot
@@ -176,7 +182,7 @@ def _prototype_row(x, y, labels, part):
     note = "class = mean text of its train images; test images; reference: majority class"
     return ReportRow("zero-shot", "accuracy by text prototypes", report["top1"], report["majority"], note)
 
-
+# %% ../../nbs/5_evaluation/13_report_rows.ipynb #17e99c88
 def probe_rows(sides, labels, split, seed):
     "A linear probe of each side; zero-shot where there are texts."
     part = {s: np.flatnonzero(split == s) for s in ("train", "val", "test")}

@@ -24,8 +24,9 @@ def _from_matrix(relevant, queries, items):
         )
     return np.nonzero(relevant)
 
-
-def _from_lists(relevant, queries, items):
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #e8b2be20
+def _item_lists(relevant, queries):
+    "Items of each query as a list of arrays."
     if len(relevant) != queries:
         raise ValueError(f"`relevant` needs one entry for each of {queries} queries; got {len(relevant)}.")
     lists = [np.atleast_1d(np.asarray(r)) for r in relevant]
@@ -35,8 +36,13 @@ def _from_lists(relevant, queries, items):
             "`relevant` entries must be an item number or a list of item numbers; "
             f"got something else for queries {bad[:5]}."
         )
+    return [r.astype(np.int64) for r in lists]
+
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #e3779048
+def _from_lists(relevant, queries, items):
+    lists = _item_lists(relevant, queries)
     rows = np.repeat(np.arange(queries), [len(r) for r in lists])
-    columns = np.concatenate([r.astype(np.int64) for r in lists]) if lists else np.zeros(0, np.int64)
+    columns = np.concatenate([*lists, np.zeros(0, np.int64)])
     outside = sorted(set(columns[(columns < 0) | (columns >= items)].tolist()))
     if outside:
         raise ValueError(
@@ -45,21 +51,24 @@ def _from_lists(relevant, queries, items):
     return np.divmod(np.unique(rows * items + columns), max(items, 1))
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #7d9da3d6
+def _diagonal(queries, items):
+    if queries > items:
+        raise ValueError(
+            "without `relevant`, query i wants item i, so there must be at least as many items as queries; "
+            f"got {queries} queries, {items} items."
+        )
+    return np.arange(queries), np.arange(queries)
+
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #f0570dc5
 def relevant_pairs(
     relevant,  # As in `ranks`
     queries: int,  # N
     items: int,  # M
 ) -> tuple:  # (query of each pair, item of each pair), sorted by query
     "Relevant (query, item) index pairs, each once; every query has at least one."
-    if relevant is None and queries > items:
-        raise ValueError(
-            "without `relevant`, query i wants item i, so there must be at least as many items as queries; "
-            f"got {queries} queries, {items} items."
-        )
     if relevant is None:
-        return np.arange(queries), np.arange(queries)
-    if isinstance(relevant, Tensor):
-        relevant = relevant.cpu().numpy()
+        return _diagonal(queries, items)
+    relevant = relevant.cpu().numpy() if isinstance(relevant, Tensor) else relevant
     as_matrix = isinstance(relevant, np.ndarray) and relevant.ndim == 2
     rows, columns = (_from_matrix if as_matrix else _from_lists)(relevant, queries, items)
     lonely = sorted(set(range(queries)) - set(rows.tolist()))
@@ -80,7 +89,7 @@ def _block_ranks(block, query, item):
     own = at_least.new_zeros(len(block)).index_add(0, query, (score >= best[query]).to(at_least.dtype))
     return 1 + at_least - own
 
-
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #6b6aed04
 def _ranks(similarity, rows, columns, chunk):
     "Ranks of relevant pairs sorted by row; one block of rows at a time."
     queries, items = similarity.shape
@@ -98,7 +107,7 @@ def _ranks(similarity, rows, columns, chunk):
         out[start : start + step] = _block_ranks(block, rows[first:last] - start, columns[first:last])
     return out
 
-
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #4ed2629a
 def _scores(similarity):
     "`similarity` as a tensor after a check of its form."
     t = as_tensor(similarity, "similarity").detach()
@@ -179,7 +188,7 @@ def _one_way(way, scores, query, item, ks):
     summary = summarize_ranks(_ranks(scores, query, item, 2**24), ks)
     return summary | chance | {"queries": n, "gallery": items}
 
-
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #df4d3081
 def retrieval_report(
     similarity,  # Scores, images x texts (or any rows x columns), higher is more alike, numpy or torch
     relevant=None,  # As in `ranks`, for the rows; the columns get the transpose
@@ -206,10 +215,8 @@ def same_text(
         raise ValueError(f"texts must be strings; got other things at {bad[:5]}. Drop images without a text.")
     owner = np.arange(len(texts)) if owner is None else np.asarray(owner)
     if owner.shape != (len(texts),) or owner.size and (owner.dtype.kind not in "iu" or owner.min() < 0):
-        raise ValueError(
-            f"owner must hold one whole number from 0 for each of {len(texts)} texts; "
-            f"got {owner.dtype} {owner.shape}."
-        )
+        got = f"got {owner.dtype} {owner.shape}"
+        raise ValueError(f"owner must hold a whole number from 0 for each of {len(texts)} texts; {got}.")
     places, own = {}, [set() for _ in range(owner.max() + 1 if len(texts) else 0)]
     for j, text in enumerate(texts):
         places.setdefault(text, []).append(j)

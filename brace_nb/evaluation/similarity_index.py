@@ -41,7 +41,7 @@ def feature_rows(x, who="features"):
         )
     return widen(x)
 
-
+# %% ../../nbs/5_evaluation/06_similarity_index.ipynb #f469c1c7
 def check_same_rows(x, y, unbiased):
     "Both have the same rows, and enough of them."
     n, least = x.shape[-2], 4 if unbiased else 2
@@ -54,7 +54,7 @@ def check_same_rows(x, y, unbiased):
         kind, cure = ("unbiased", ", or unbiased=False" if n > 1 else "") if unbiased else ("biased", "")
         raise ValueError(f"{kind} HSIC needs at least {least} rows; got {n}. Use larger batches{cure}.")
 
-
+# %% ../../nbs/5_evaluation/06_similarity_index.ipynb #a2085a48
 @contextmanager
 def full_precision(device):
     "No TF32, no bfloat16 products, no autocast: their ten bits would be the error."
@@ -146,9 +146,17 @@ class HSICForm:
 
 
 _SONG = "sum K~ L~ + [sum r sum q/(n-1) - 2 r.q]/(n-2), raw K"
+
+
 _ONES = "tr(K~L~) + 1'K~1 1'L~1/((n-1)(n-2)) - 2 1'K~L~1/(n-2), raw K"
+
+
 _FEATURES = "|x'y|^2 - a.b + [sum r sum q/(n-1) - 2 r.q]/(n-2)"
+
+
 _GRAM = "<A, B>, A and B U-centered (biased: HKH, HLH)"
+
+# %% ../../nbs/5_evaluation/06_similarity_index.ipynb #85da5e50
 HSIC_FORMS = {
     "gram": HSICForm(_GRAM, "n^2 (d1 + d2)", "Székely & Rizzo 2014", _gram_form),
     "features": HSICForm(_FEATURES, "n d1 d2", "Song et al. 2012 in feature space", _feature_form),

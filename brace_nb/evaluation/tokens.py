@@ -32,7 +32,7 @@ def token_distances(
     out[seen] = np.linalg.norm(x[seen] - (x[seen].mean(0) if center == "mean" else 0), axis=1)
     return out
 
-
+# %% ../../nbs/5_evaluation/10_tokens.ipynb #48dc9b6b
 def near_and_far(
     distances,  # Shape (V,), NaN where a token does not count
     k: int,  # Size of each set
@@ -94,28 +94,17 @@ def _without_vocabulary(index):
     return lambda sets, vocabulary: index(sets)
 
 
+def _index(function, formula, source, identical, random):
+    return dict(function=function, formula=formula, source=source, identical=identical, random=random)
+
+
+_INSTABILITY = "(|union| - |intersection|)/|intersection|/N", "thesis 4.5.0.2, read per set", 0.0, np.inf
+_JACCARD = "mean over pairs |A & B|/|A | B|", "Jaccard 1901", 1.0, None
+_NOGUEIRA = "1 - [1/V sum R/(R-1) p(1-p)]/[k/V(1-k/V)]", "Nogueira et al. 2018, eq. 4", 1.0, 0.0
 STABILITY = {  # name -> function of sets and vocabulary, formula, source, values of equal and random sets
-    "instability": dict(
-        function=_without_vocabulary(instability),
-        formula="(|union| - |intersection|)/|intersection|/N",
-        source="thesis 4.5.0.2, read per set",
-        identical=0.0,
-        random=np.inf,
-    ),
-    "jaccard": dict(
-        function=_without_vocabulary(jaccard_stability),
-        formula="mean over pairs |A & B|/|A | B|",
-        source="Jaccard 1901",
-        identical=1.0,
-        random=None,
-    ),
-    "nogueira": dict(
-        function=nogueira_stability,
-        formula="1 - [1/V sum R/(R-1) p(1-p)]/[k/V(1-k/V)]",
-        source="Nogueira et al. 2018, eq. 4",
-        identical=1.0,
-        random=0.0,
-    ),
+    "instability": _index(_without_vocabulary(instability), *_INSTABILITY),
+    "jaccard": _index(_without_vocabulary(jaccard_stability), *_JACCARD),
+    "nogueira": _index(nogueira_stability, *_NOGUEIRA),
 }
 
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #b823fc2f

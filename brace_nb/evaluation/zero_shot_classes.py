@@ -103,7 +103,7 @@ def _probabilities(probabilities):
         )
     return p
 
-
+# %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #c9becf13
 def reliability(
     probabilities,  # Shape (N, C), rows sum to 1, numpy or torch
     labels,  # Right class of each row, N whole numbers from 0
