@@ -79,6 +79,15 @@ def _guard(connection, request, outputs, work):
             _end_session(worker)
             os._exit(0)
 
+# %% ../../nbs/7_companion/08b_warm.ipynb #364f5d89
+def _warm_up(preload: list[str]) -> None:
+    "Import modules and call functions; what fails here fails where it is needed."
+    for name in preload:
+        with contextlib.suppress(Exception):
+            found = _load(name)
+            if ":" in name:
+                found()
+
 # %% ../../nbs/7_companion/08b_warm.ipynb #c1936ae6
 def _load(reference):
     "An object by `module:name`; a module by its name."
@@ -97,12 +106,8 @@ def serve(
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
-    for name in preload:
-        with contextlib.suppress(Exception):
-            found = _load(name)
-            if ":" in name:
-                found()
     function = _load(work)
+    _warm_up(preload)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     parent = os.getppid()
     while os.getppid() == parent:
