@@ -14,7 +14,7 @@ from ..evaluation.layer_pairs import cka_matrix
 from ..evaluation.similarity_index import hollow_gram
 
 # %% auto #0
-__all__ = ['CKA_VARIANTS', 'thesis_sigma', 'thesis_similarity', 'library_hsic', 'thesis_hsic', 'library_matrix']
+__all__ = ['CKA_VARIANTS', 'thesis_sigma', 'thesis_similarity', 'library_hsic', 'thesis_hsic', 'library_matrix', 'thesis_matrix']
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #19a4c55e
 def thesis_sigma(
@@ -79,6 +79,17 @@ def library_matrix(layers_a, layers_b):
             out[i, j, 1] += library_hsic(K, L)
             out[i, j, 2] += library_hsic(L, L)
     return out[:, :, 1] / (out[:, :, 0].sqrt() * out[:, :, 2].sqrt())
+
+# %% ../../nbs/8_as_printed/05_evaluation.ipynb #1b4f0746
+def thesis_matrix(layers_a, layers_b):
+    "The thesis's function in the library's loop: Gram matrices of b and self-terms again each time."
+    out = torch.empty(len(layers_a), len(layers_b))
+    for i, x in enumerate(layers_a):
+        K = _gram(x)
+        for j, y in enumerate(layers_b):
+            L = _gram(y)
+            out[i, j] = thesis_hsic(K, L) / (thesis_hsic(K, K) * thesis_hsic(L, L)).sqrt()
+    return out
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #5812723c
 def _cached_matrix(layers_a, layers_b, function=library_hsic, keep_own=True):
