@@ -4,7 +4,7 @@
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #a67c56ae
 from __future__ import annotations
-import math
+
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,13 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
 from .cycles import cycle_lengths, cycle_sum
-from .problem import _like, _tensor, check_cost, to_matrix
-from .solvers import PRESETS, _stepped, assign, straight_through as _straight_through
+from .methods import PRESETS
+from .metrics import check_cost, to_matrix
+from .selections import stepped
+from .soft import straight_through_assignment
+from .solvers import assign
+from ..core import as_tensor, like
 
 # %% auto #0
-__all__ = ['SOLVERS', 'LOSSES', 'NETWORKS', 'complete', 'permutation', 'Loss', 'lr_factor', 'assignment_loss', 'attribution',
-           'descent', 'Stack', 'on_diagonal', 'Training', 'train_six_layers']
+__all__ = ['LOSS_SOLVERS', 'LOSSES', 'complete_permutation', 'best_permutation', 'AssignmentLoss', 'learning_rate_factor',
+           'assignment_loss', 'attribution', 'descent_direction']
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #01512a64
 def _square(x):
@@ -27,59 +32,89 @@ def _square(x):
     return x if h == w else F.pad(x, (0, max(h - w, 0), 0, max(w - h, 0)))
 
 
-def complete(
+def _ranks(x, chosen):
+    "Ranks of cells (B, n*n), the largest first among the chosen and then among the others; the best is largest."
+    order = x.argsort(dim=-1, descending=True, stable=True)
+    order = order.gather(-1, (~chosen.gather(-1, order)).to(torch.uint8).argsort(dim=-1, stable=True))
+    falling = torch.arange(x.shape[-1], 0, -1, dtype=x.dtype, device=x.device)
+    return torch.empty_like(x).scatter_(-1, order, falling.expand_as(x))
+
+# %% ../../nbs/4_assignment/04_losses.ipynb #52d323b7
+def complete_permutation(
     scores: Tensor | np.ndarray,  # Shape (..., h, w), finite; higher is better
     matrix: Tensor | np.ndarray,  # The cells of any assignment, 0/1, of the same shape
 ) -> Tensor | np.ndarray:  # Column of every row of the padded square, int64, shape (..., max(h, w))
     "A permutation that keeps as much of an assignment as one can (thesis 6.7.3, made well defined)."
-    x, y = _square(_tensor(scores).double()), _square(_tensor(matrix) != 0)
+    given, cells = as_tensor(scores, "scores").detach(), as_tensor(matrix, "matrix").detach()
+    x, y = _square(given.double()), _square(cells != 0)
     if x.shape != y.shape:
         raise ValueError(
-            f"an assignment has the shape of its scores; got {tuple(_tensor(matrix).shape)} and {tuple(_tensor(scores).shape)}. Use `to_matrix`."
+            f"an assignment has the shape of its scores; got {tuple(cells.shape)} and {tuple(given.shape)}. "
+            "Use `to_matrix`."
         )
     n = x.shape[-1]
-    x, y = x.reshape(-1, n * n), y.reshape(-1, n * n)
-    order = x.argsort(dim=-1, descending=True, stable=True)
-    order = order.gather(-1, (~y.gather(-1, order)).to(torch.uint8).argsort(dim=-1, stable=True))
-    rank = torch.empty_like(x).scatter_(
-        -1, order, torch.arange(n * n, 0, -1, dtype=x.dtype, device=x.device).expand_as(x)
-    )
-    cols = _stepped(rank.reshape(-1, n, n))[1]
-    return _like(cols.reshape(*_tensor(scores).shape[:-2], n), scores)
+    rank = _ranks(x.reshape(-1, n * n), y.reshape(-1, n * n))
+    cols = stepped(rank.reshape(-1, n, n))[1]
+    return like(cols.reshape(*given.shape[:-2], n), scores)
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #df7c5b4d
-SOLVERS = {
+LOSS_SOLVERS = {
     "greedy_delta": "LSAFunction",
     "v3": "LSAv3",
     "v4": "LSAv4",
     "exact": "LSAstock",
-}  # method -> its name in Table 6.10
+}  # Method -> its name in Table 6.10
 
 
-def _checked(scores):
+def _check_scores(scores):
     x = check_cost(scores, True)
     if x.is_floating_point() and not x.isfinite().all():
         raise ValueError(
-            "a loss sums every cell, so scores must be finite; got -inf. Give forbidden cells a large negative score."
+            "a loss sums every cell, so scores must be finite; got -inf. "
+            "Give forbidden cells a large negative score."
         )
     return x
 
 
-def permutation(
+def best_permutation(
     scores: Tensor | np.ndarray,  # Shape (..., h, w), finite; higher is better
     method: str = "exact",  # A method of `assign`, or a recursive preset v1..v5s
     **options,  # Further arguments of `assign`
 ) -> Tensor | np.ndarray:  # Column of every row, int64, shape (..., max(h, w))
     "The assignment of largest total score, completed to a permutation."
-    x = _checked(scores)
+    x = _check_scores(scores)
     if method in PRESETS:
         method, options = "recursive_top2", PRESETS[method] | options
     a = assign(x, maximize=True, method=method, **options)
     if x.shape[-1] == x.shape[-2] and a.cols.shape[-1] == x.shape[-1] and a.valid.all():
-        return _like(a.cols, scores)
-    return _like(complete(x, to_matrix(a.rows, a.cols, x.shape)), scores)
+        return like(a.cols, scores)
+    return like(complete_permutation(x, to_matrix(a.rows, a.cols, x.shape)), scores)
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #9e2a413f
+class AssignmentLoss(NamedTuple):
+    "An entry of the registry; `y` is the 0/1 permutation, `L` the loop length of every row."
+
+    value: Callable | None  # (x, y, L, eps) -> shape (...); None: nothing besides cross-entropy
+    cells: Callable | None  # (x, y, L, eps) -> (..., n, n): contribution of every cell
+    entropy: bool  # Is cross-entropy added?
+    formula: str  # What it computes
+    says: str  # Where its minimum is, for scores >= 0
+    source: str  # Where it comes from
+
+
+_TABLE = "thesis, Table 6.9"
+LOSSES = {
+    "ce": AssignmentLoss(
+        None,
+        None,
+        True,
+        "mean_i CE(row i, i) + CE(column i, i)",
+        "no minimum: falls towards 0 as the diagonal grows",
+        _TABLE + " 'CE Loss'; both directions, not halved",
+    )
+}
+
+# %% ../../nbs/4_assignment/04_losses.ipynb #5d5e3250
 def _assigned(x, y):
     return (x * y).sum(-1)
 
@@ -92,9 +127,97 @@ def _ratio(x, y, L, eps):
     bottom = _assigned(x, y).sum(-1) + eps
     if (bottom <= 0).any():
         raise ValueError(
-            f"v1_ratio divides by the sum of the assigned scores, which must be positive; the smallest is {bottom.min().item():g}. Use scores >= 0 with `eps`, or kind 'v1'."
+            "v1_ratio divides by the sum of the assigned scores, which must be positive; "
+            f"got a smallest of {bottom.min().item():g}. Use scores >= 0 with `eps`, or kind 'v1'."
         )
     return _rest(x, y) / bottom
+
+
+def _weighted(x, y, L):
+    return L[..., None] * (x * y).abs()
+
+# %% ../../nbs/4_assignment/04_losses.ipynb #e7e73e32
+LOSSES["base"] = AssignmentLoss(
+    lambda x, y, L, eps: (L * _assigned(x, y)).sum(-1),
+    lambda x, y, L, eps: L[..., None] * x * y,
+    False,
+    "sum L(i) a_i",
+    "0, where all scores vanish",
+    _TABLE + " 'LSABaseLoss', 6.7.1.2",
+)
+LOSSES["v1"] = AssignmentLoss(
+    lambda x, y, L, eps: _rest(x, y) - _assigned(x, y).sum(-1),
+    lambda x, y, L, eps: x * (1 - 2 * y),
+    False,
+    "U - A",
+    "no minimum: falls without end as any one permutation grows",
+    "code of 'LSAloss_v1'",
+)
+
+# %% ../../nbs/4_assignment/04_losses.ipynb #57ea8eab
+LOSSES["v1_ratio"] = AssignmentLoss(
+    _ratio,
+    lambda x, y, L, eps: x * (1 - y) / (_assigned(x, y).sum(-1) + eps)[..., None, None],
+    False,
+    "U / A",
+    "0, at any permutation",
+    _TABLE + " 'LSAloss_v1'",
+)
+
+# %% ../../nbs/4_assignment/04_losses.ipynb #5c6d774f
+LOSSES["v2"] = AssignmentLoss(
+    lambda x, y, L, eps: ((L - 1) * _assigned(x, y).abs()).sum(-1),
+    lambda x, y, L, eps: _weighted(x, y, L - 1),
+    False,
+    "sum (L(i) - 1) |a_i|",
+    "0, at every diagonal assignment and where all scores vanish",
+    _TABLE + " 'LSAloss_v2', last sentence",
+)
+LOSSES["v2_literal"] = AssignmentLoss(
+    lambda x, y, L, eps: (L * _assigned(x, y).abs()).sum(-1),
+    lambda x, y, L, eps: _weighted(x, y, L),
+    False,
+    "sum L(i) |a_i|",
+    "0, where all scores vanish",
+    _TABLE + " 'LSAloss_v2', first sentence",
+)
+
+# %% ../../nbs/4_assignment/04_losses.ipynb #c30adb68
+LOSSES["v3"] = AssignmentLoss(
+    lambda x, y, L, eps: (L * _assigned(x, y).abs()).sum(-1) + _rest(x, y),
+    lambda x, y, L, eps: _weighted(x, y, L) + x * (1 - y),
+    False,
+    "sum L(i) |a_i| + U",
+    "0, where all scores vanish",
+    _TABLE + " 'LSAloss_v3'",
+)
+for _name, _says in (
+    ("v1", "no minimum: falls without end as any one permutation grows (n > 2)"),
+    ("v2", "no minimum: falls towards 0 as the diagonal grows"),
+    (
+        "v3",
+        "2 ln n, where all scores vanish: cross-entropy pulls a cell by less than 1, v3 pushes it by more",
+    ),
+):
+    _source = _TABLE + f" 'CombinedLosses_{_name}'"
+    LOSSES[f"combined_{_name}"] = AssignmentLoss(*LOSSES[_name][:2], True, f"{_name} + ce", _says, _source)
+
+# %% ../../nbs/4_assignment/04_losses.ipynb #d6facbed
+def learning_rate_factor(
+    perm: Tensor | np.ndarray,  # Permutations, int, shape (..., n)
+) -> Tensor | np.ndarray:  # float64 in [1, n], shape (...); 1 at the identity, (n + 1)/2 on average
+    "F/n: the mean loop length, with which the thesis scales a loss or a learning rate (6.7.1)."
+    p = as_tensor(perm, "a permutation")
+    return like(cycle_sum(p).double() / p.shape[-1], perm)
+
+
+def _loss_and_scores(scores, kind):
+    "Entry of the registry and scores in floating point, with their graph."
+    if kind not in LOSSES:
+        raise ValueError(f"unknown loss; got {kind!r}. Choose one of {', '.join(LOSSES)}.")
+    _check_scores(scores)
+    x = as_tensor(scores, "scores")
+    return LOSSES[kind], x if x.is_floating_point() else x.double()
 
 
 def _line_costs(x, size):
@@ -104,146 +227,47 @@ def _line_costs(x, size):
     row, col = (x.logsumexp(d).narrow(-1, 0, k) - x.diagonal(dim1=-2, dim2=-1) for d in (-1, -2))
     return row, col
 
-
-class Loss(NamedTuple):
-    "An entry of the registry; `y` is the 0/1 permutation, `L` the loop length of every row."
-
-    value: Callable | None  # (x, y, L, eps) -> shape (...); None: nothing besides cross-entropy
-    cells: Callable | None  # (x, y, L, eps) -> (..., n, n): contribution of every cell
-    entropy: bool  # Is cross-entropy added?
-    formula: str  # What it computes
-    says: str  # Where its minimum is, for scores >= 0
-    source: str  # Where it comes from
-
-
-def _weighted(x, y, L):
-    return L[..., None] * (x * y).abs()
-
-
-_V = {
-    "base": (lambda x, y, L, e: (L * _assigned(x, y)).sum(-1), lambda x, y, L, e: L[..., None] * x * y),
-    "v1": (lambda x, y, L, e: _rest(x, y) - _assigned(x, y).sum(-1), lambda x, y, L, e: x * (1 - 2 * y)),
-    "v1_ratio": (_ratio, lambda x, y, L, e: x * (1 - y) / (_assigned(x, y).sum(-1) + e)[..., None, None]),
-    "v2": (
-        lambda x, y, L, e: ((L - 1) * _assigned(x, y).abs()).sum(-1),
-        lambda x, y, L, e: _weighted(x, y, L - 1),
-    ),
-    "v2_literal": (
-        lambda x, y, L, e: (L * _assigned(x, y).abs()).sum(-1),
-        lambda x, y, L, e: _weighted(x, y, L),
-    ),
-    "v3": (
-        lambda x, y, L, e: (L * _assigned(x, y).abs()).sum(-1) + _rest(x, y),
-        lambda x, y, L, e: _weighted(x, y, L) + x * (1 - y),
-    ),
-}
-_TABLE = "thesis, Table 6.9"
-LOSSES = {
-    "ce": Loss(
-        None,
-        None,
-        True,
-        "mean_i CE(row i, i) + CE(column i, i)",
-        "no minimum: falls towards 0 as the diagonal grows",
-        _TABLE + " 'CE Loss'; both directions, not halved",
-    ),
-    "base": Loss(
-        *_V["base"], False, "sum L(i) a_i", "0, where all scores vanish", _TABLE + " 'LSABaseLoss', 6.7.1.2"
-    ),
-    "v1": Loss(
-        *_V["v1"],
-        False,
-        "U - A",
-        "no minimum: falls without end as any one permutation grows",
-        "code of 'LSAloss_v1'",
-    ),
-    "v1_ratio": Loss(*_V["v1_ratio"], False, "U / A", "0, at any permutation", _TABLE + " 'LSAloss_v1'"),
-    "v2": Loss(
-        *_V["v2"],
-        False,
-        "sum (L(i) - 1) |a_i|",
-        "0, at every diagonal assignment and where all scores vanish",
-        _TABLE + " 'LSAloss_v2', last sentence",
-    ),
-    "v2_literal": Loss(
-        *_V["v2_literal"],
-        False,
-        "sum L(i) |a_i|",
-        "0, where all scores vanish",
-        _TABLE + " 'LSAloss_v2', first sentence",
-    ),
-    "v3": Loss(
-        *_V["v3"], False, "sum L(i) |a_i| + U", "0, where all scores vanish", _TABLE + " 'LSAloss_v3'"
-    ),
-    **{
-        f"combined_{k}": Loss(*_V[k], True, f"{k} + ce", says, _TABLE + f" 'CombinedLosses_{k}'")
-        for k, says in (
-            ("v1", "no minimum: falls without end as any one permutation grows (n > 2)"),
-            ("v2", "no minimum: falls towards 0 as the diagonal grows"),
-            (
-                "v3",
-                "2 ln n, where all scores vanish: cross-entropy pulls a cell by less than 1, v3 pushes it by 1 or more",
-            ),
-        )
-    },
-}
-
-# %% ../../nbs/4_assignment/04_losses.ipynb #d6facbed
-def lr_factor(
-    perm: Tensor | np.ndarray,  # Permutations, int, shape (..., n)
-) -> Tensor | np.ndarray:  # float64 in [1, n], shape (...); 1 at the identity, (n + 1)/2 on average
-    "F/n: the mean loop length, with which the thesis scales a loss or a learning rate (6.7.1)."
-    p = _tensor(perm)
-    return _like(cycle_sum(p).double() / p.shape[-1], perm)
-
-
-def _of(scores, kind):
-    if kind not in LOSSES:
-        raise ValueError(f"unknown loss {kind!r}. Choose one of {', '.join(LOSSES)}.")
-    _checked(scores)
-    x = scores if isinstance(scores, Tensor) else _tensor(scores)
-    return LOSSES[kind], x if x.is_floating_point() else x.double()
-
-
+# %% ../../nbs/4_assignment/04_losses.ipynb #a880d9f1
 def _loops(x, method, perm, through, options):
     "Permutation, its 0/1 (or straight-through) matrix and the loop lengths, all of the padded square."
     n = max(x.shape[-2:])
     if through and perm is not None:
-        raise ValueError("a given permutation has no gradient; leave `perm` out or `straight_through` False.")
+        raise ValueError(
+            "a given permutation has no gradient; got both. Leave `perm` or `straight_through` out."
+        )
     if through:
-        soft = _straight_through(x, maximize=True, method=method, **options)
-        perm = complete(x, soft.detach() > 0.5)
+        soft = straight_through_assignment(x, maximize=True, method=method, **options)
+        perm = complete_permutation(x, soft.detach() > 0.5)
     else:
-        perm = permutation(x, method, **options) if perm is None else _tensor(perm).long()
+        perm = best_permutation(x, method, **options) if perm is None else as_tensor(perm, "perm").long()
     if perm.shape != (*x.shape[:-2], n):
         raise ValueError(
-            f"`perm` has one column per row of the square, shape {(*x.shape[:-2], n)}; got {tuple(perm.shape)}. Use `permutation`."
+            f"`perm` has one column per row of the square, shape {(*x.shape[:-2], n)}; "
+            f"got {tuple(perm.shape)}. Use `best_permutation`."
         )
     y = F.one_hot(perm, n).to(x.dtype)
     if through:
         y = torch.where(_square(torch.ones_like(x)) > 0, _square(soft), y)
     return perm, y, cycle_lengths(perm).to(x.dtype)
 
-
+# %% ../../nbs/4_assignment/04_losses.ipynb #22d28964
 def assignment_loss(
-    scores: Tensor
-    | np.ndarray,  # Similarities, shape (..., h, w), finite; matching pairs are on the diagonal
+    scores: Tensor | np.ndarray,  # Similarities (..., h, w), finite; matching pairs are on the diagonal
     kind: str = "combined_v2",  # A key of `LOSSES`
     method: str = "exact",  # A method of `assign`, or a recursive preset v1..v5s
     *,
-    perm: Tensor
-    | np.ndarray
-    | None = None,  # The permutation, shape (..., max(h, w)), if it is known already
-    factor: bool = False,  # Multiply by `lr_factor`?
+    perm: Tensor | np.ndarray | None = None,  # The permutation (..., max(h, w)), if it is known already
+    factor: bool = False,  # Multiply by `learning_rate_factor`?
     straight_through: bool = False,  # Gradient also through the assignment? Needs a method that has one
     eps: float = 0.0,  # v1_ratio: added to its denominator
-    **options,  # Further arguments of `assign`, or of `solvers.straight_through`
+    **options,  # Further arguments of `assign`, or of `straight_through_assignment`
 ) -> Tensor | np.ndarray:  # One loss per matrix, shape (...)
     "A loss that reads an assignment (thesis, Table 6.9)."
-    loss, x = _of(scores, kind)
+    loss, x = _loss_and_scores(scores, kind)
     if straight_through and not isinstance(scores, Tensor):
         raise ValueError(
-            f"a straight-through gradient needs a floating-point tensor; got {type(scores).__name__}. Use torch.from_numpy."
+            "a straight-through gradient needs a floating-point tensor; "
+            f"got {type(scores).__name__}. Use torch.from_numpy."
         )
     if loss.value or factor:
         perm, y, L = _loops(x, method, perm, straight_through, options)
@@ -251,8 +275,8 @@ def assignment_loss(
     if loss.value:
         found = found + loss.value(_square(x), y, L, eps)
     if factor:
-        found = found * lr_factor(perm).to(x.dtype)
-    return _like(found, scores)
+        found = found * learning_rate_factor(perm).to(x.dtype)
+    return like(found, scores)
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #3970ffc9
 def attribution(
@@ -262,173 +286,24 @@ def attribution(
     **options,  # As in `assignment_loss`: perm, eps, solver options
 ) -> Tensor | np.ndarray:  # Contribution of every cell, shape (..., n, n), n = max(h, w)
     "Which cells a loss blames (thesis 6.7.2)."
-    loss, x = _of(scores, kind)
+    loss, x = _loss_and_scores(scores, kind)
     x, size = x.detach(), x.shape[-2:]
     if not loss.cells:
         row, col = _line_costs(x, size)
-        return _like(_square(row[..., :, None] * col[..., None, :]), scores)
+        return like(_square(row[..., :, None] * col[..., None, :]), scores)
     eps = options.pop("eps", 0.0)
     _, y, L = _loops(x, method, options.pop("perm", None), False, options)
-    return _like(loss.cells(_square(x), y, L, eps), scores)
+    return like(loss.cells(_square(x), y, L, eps), scores)
 
 
-def descent(
+def descent_direction(
     scores: Tensor | np.ndarray,  # Shape (..., h, w)
     kind: str = "combined_v2",  # A key of `LOSSES`
     method: str = "exact",  # A method of `assign`, or a recursive preset
     **options,  # As in `assignment_loss`
 ) -> Tensor | np.ndarray:  # Minus the gradient, of the shape of the scores
     "Where a small step of gradient descent moves every score."
-    x = _of(scores, kind)[1].detach().clone().requires_grad_()
+    x = _loss_and_scores(scores, kind)[1].detach().clone().requires_grad_()
     with torch.enable_grad():
         loss = assignment_loss(x, kind, method, **options).sum()
-    return _like(-torch.autograd.grad(loss, x)[0], scores)
-
-# %% ../../nbs/4_assignment/04_losses.ipynb #d9521bb7
-NETWORKS = {
-    "thesis": ("relu", "relu", "softmax", "sigmoid", "relu", "relu"),
-    "baseline": ("relu", "relu", "sigmoid", "relu", "relu", "relu"),
-}  # after each linear layer
-
-
-class Stack(torch.nn.Module):
-    "Independent small networks, evaluated together: inputs (N, batch, D) to scores (N, batch, n, n), D = n * n."
-
-    def __init__(
-        self,
-        seeds: list[int],  # One per network: its initial weights
-        n: int = 10,  # Side of the matrix of scores
-        network: str = "thesis",  # A key of `NETWORKS`
-    ):
-        super().__init__()
-        if network not in NETWORKS:
-            raise ValueError(f"unknown network {network!r}. Choose one of {', '.join(NETWORKS)}.")
-        self.n, self.network = n, network
-        start = {s: self._init(s, n * n, len(NETWORKS[network])) for s in set(seeds)}
-        for name, i in (("weights", 0), ("biases", 1)):
-            setattr(
-                self,
-                name,
-                torch.nn.ParameterList(torch.stack(layer) for layer in zip(*(start[s][i] for s in seeds))),
-            )
-
-    def _init(self, seed, d, layers):
-        "As torch.nn.Linear."
-        g, bound = torch.Generator().manual_seed(seed), d**-0.5
-        return [
-            [torch.empty(shape).uniform_(-bound, bound, generator=g) for _ in range(layers)]
-            for shape in ((d, d), (1, d))
-        ]
-
-    def forward(self, x):
-        for w, b, act in zip(self.weights, self.biases, NETWORKS[self.network]):
-            x = torch.baddbmm(b, x, w)
-            x = x.softmax(-1) if act == "softmax" else getattr(x, act)()
-        return x.unflatten(-1, (self.n, self.n))
-
-
-def on_diagonal(
-    scores: Tensor | np.ndarray,  # Shape (..., n, n)
-) -> Tensor | np.ndarray:  # Share of rows whose only largest score is on the diagonal, float64, shape (...)
-    "Diagonal hit rate."
-    x = _tensor(scores)
-    d = x.diagonal(dim1=-2, dim2=-1)
-    return _like(((x >= d[..., None]).sum(-1) == 1).double().mean(-1), scores)
-
-# %% ../../nbs/4_assignment/04_losses.ipynb #8cc277d8
-def _train_losses(x, runs, count):
-    "Loss of every network (R * count); each solver and each loss is called once."
-    perms, found = {}, [None] * len(runs)
-    x = x.unflatten(0, (len(runs), count))
-    for method in {
-        r["method"] for r in runs if (r["kind"] != "ce" or r["factor"]) and not r["straight_through"]
-    }:
-        at = [i for i, r in enumerate(runs) if r["method"] == method]
-        perms |= dict(zip(at, permutation(x[at].detach(), method)))
-    for kind, factor, through, method in {
-        (r["kind"], r["factor"], r["straight_through"], r["straight_through"] and r["method"]) for r in runs
-    }:
-        at = [
-            i
-            for i, r in enumerate(runs)
-            if (r["kind"], r["factor"], r["straight_through"]) == (kind, factor, through)
-            and method in (False, r["method"])
-        ]
-        known = (
-            dict(method=method, straight_through=True)
-            if through
-            else dict(perm=torch.stack([perms[i] for i in at]) if at[0] in perms else None)
-        )
-        for i, l in zip(at, assignment_loss(x[at], kind, factor=factor, eps=1e-6, **known)):
-            found[i] = l
-    return torch.stack(found)
-
-
-class Training(NamedTuple):
-    "Curves and ends of training runs; R runs, S seeds, T recorded steps."
-
-    steps: np.ndarray  # Recorded steps, int64, shape (T,)
-    loss: np.ndarray  # Own loss, mean of the last batch, float64, shape (T, R, S)
-    entropy: np.ndarray  # Cross-entropy against the diagonal, shape (T, R, S)
-    hits: np.ndarray  # Diagonal hit rate, shape (T, R, S)
-    scores: np.ndarray  # Mean scores for fresh noise in the end, float32, shape (R, S, n, n)
-    final: dict  # name -> shape (R, S): "hits", "entropy", "dead" (share of cells that are 0 for all noise), "dead_diagonal", "varies" (spread over the noise relative to the spread over the cells)
-
-
-def train_six_layers(
-    runs: list[dict],  # Each with kind, and where wanted method, factor, straight_through
-    seeds: list[int],  # Each run is repeated for each
-    steps: int = 2000,  # Steps of AdamW, each on fresh noise
-    lr: float = 1e-3,  # Learning rate
-    n: int = 10,  # Side of the matrix of scores
-    network: str = "thesis",  # A key of `NETWORKS`
-    batch: int = 1,  # Noise vectors per step
-    every: int = 50,  # Steps between records
-    progress: bool = False,  # Show a bar?
-) -> Training:  # Curves and ends
-    "Train every run with every seed at once (thesis 6.7.3)."
-    from tqdm import trange
-
-    runs = [dict(kind="ce", method="exact", factor=False, straight_through=False) | r for r in runs]
-    model, S = Stack([s for _ in runs for s in seeds], n, network), len(seeds)
-    opt = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01, fused=True)
-    noise = [torch.Generator().manual_seed(10_000 + s) for s in seeds]
-    draw = lambda rows: torch.stack([torch.randn(rows, n * n, generator=g) for g in noise]).repeat(
-        len(runs), 1, 1
-    )
-    curves, recorded = [], [t for t in range(steps) if t % every == 0 or t == steps - 1]
-    for step in trange(steps, disable=not progress):
-        opt.zero_grad()
-        x = model(draw(batch))
-        loss = _train_losses(x, runs, S)
-        loss.mean(-1).sum().backward()
-        opt.step()
-        if step in recorded[len(curves) : len(curves) + 1]:
-            x = x.detach()
-            curves.append(
-                torch.stack(
-                    [
-                        a.double().mean(-1).reshape(len(runs), S)
-                        for a in (loss.detach(), assignment_loss(x, "ce"), on_diagonal(x))
-                    ]
-                )
-            )
-    with torch.no_grad():
-        x = model(draw(64))
-    dead, mean = (x == 0).all(1), x.mean(1)
-    final = dict(
-        hits=on_diagonal(x).mean(-1),
-        entropy=assignment_loss(x, "ce").mean(-1),
-        dead=dead.double().mean((-2, -1)),
-        dead_diagonal=dead.diagonal(dim1=-2, dim2=-1).double().mean(-1),
-        varies=x.std(1).mean((-2, -1)) / mean.flatten(-2).std(-1).clamp(min=1e-12),
-    )
-    loss, entropy, hits = torch.stack(curves, 1).numpy()
-    return Training(
-        np.array(recorded),
-        loss,
-        entropy,
-        hits,
-        mean.reshape(len(runs), S, n, n).numpy(),
-        {k: v.double().reshape(len(runs), S).numpy() for k, v in final.items()},
-    )
+    return like(-torch.autograd.grad(loss, x)[0], scores)
