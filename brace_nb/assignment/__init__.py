@@ -3,7 +3,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/4_assignment/zz_init.ipynb #581fb96f
+# %% ../../nbs/4_assignment/zz_init.ipynb #474f731a
 from ..core.lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
@@ -23,8 +23,8 @@ __getattr__, __dir__, __all__ = lazy(
     "GOLOMB_DICKMAN longest_cycle_counts longest_cycle_probabilities longest_density",
     losses="assignment_loss AssignmentLoss attribution best_permutation complete_permutation "
     "descent_direction learning_rate_factor LOSS_SOLVERS LOSSES",
-    token_scores="bertscore corrupt_sentence CORRUPTIONS damage_correlation inverse_document_frequency "
-    "lisascore sentence_encoder SentenceEncoder SentenceTokens TokenScore",
+    token_scores="bertscore inverse_document_frequency lisascore TokenScore",
+    sentences="corrupt_sentence CORRUPTIONS damage_correlation sentence_encoder SentenceEncoder SentenceTokens",
     network="agreement_loss agreement_loss_floor ARCHITECTURES AssignmentNetwork NetworkArchitecture "
     "SIX_LAYER_NETWORKS SixLayerStack",
     training="compare_methods diagonal_hit_rate optimal_matrix SixLayerTraining train_network "

@@ -174,7 +174,6 @@ def expected_cycle_sum(
     m = n - fixed
     if not 0 <= fixed <= n or m == 1:
         raise ValueError(f"`fixed` is in 0..{n} but not {n - 1}; got {fixed}.")
-    through = sum(
-        length * math.perm(m - 1, length - 1) * derangements(m - length) for length in range(2, m + 1)
-    )
+    lengths = range(2, m + 1)
+    through = sum(k * math.perm(m - 1, k - 1) * derangements(m - k) for k in lengths)
     return fixed + Fraction(m * through, derangements(m))

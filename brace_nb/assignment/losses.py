@@ -33,7 +33,7 @@ def _square(x):
 
 
 def _ranks(x, chosen):
-    "Ranks of cells (B, n*n), the largest first among the chosen and then among the others; the best is largest."
+    "Ranks of cells (B, n*n): the chosen before the others, the largest first; the first has the largest rank."
     order = x.argsort(dim=-1, descending=True, stable=True)
     order = order.gather(-1, (~chosen.gather(-1, order)).to(torch.uint8).argsort(dim=-1, stable=True))
     falling = torch.arange(x.shape[-1], 0, -1, dtype=x.dtype, device=x.device)

