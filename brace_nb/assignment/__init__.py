@@ -3,7 +3,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/4_assignment/zz_init.ipynb #474f731a
+# %% ../../nbs/4_assignment/zz_init.ipynb #1d524a37
 from ..core.lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
@@ -24,7 +24,8 @@ __getattr__, __dir__, __all__ = lazy(
     losses="assignment_loss AssignmentLoss attribution best_permutation complete_permutation "
     "descent_direction learning_rate_factor LOSS_SOLVERS LOSSES",
     token_scores="bertscore inverse_document_frequency lisascore TokenScore",
-    sentences="corrupt_sentence CORRUPTIONS damage_correlation sentence_encoder SentenceEncoder SentenceTokens",
+    sentences="corrupt_sentence CORRUPTIONS damage_correlation sentence_encoder SentenceEncoder "
+    "SentenceTokens",
     network="agreement_loss agreement_loss_floor ARCHITECTURES AssignmentNetwork NetworkArchitecture "
     "SIX_LAYER_NETWORKS SixLayerStack",
     training="compare_methods diagonal_hit_rate optimal_matrix SixLayerTraining train_network "

@@ -37,7 +37,7 @@ def _permutation(perm):
         )
     return p
 
-
+# %% ../../nbs/4_assignment/03_cycles.ipynb #fcc48284
 def cycle_lengths(
     perm: Tensor | np.ndarray,  # Permutations of 0..n-1, int, shape (..., n)
 ) -> Tensor | np.ndarray:  # Length of the cycle through each element, int64, shape (..., n)
@@ -63,7 +63,7 @@ def _longest(n, shortest):
         within, counts[k] = ways, ways[n] - before
     return tuple(counts)
 
-
+# %% ../../nbs/4_assignment/03_cycles.ipynb #5f63ccb2
 def longest_cycle_counts(
     n: int,  # Number of elements >= 0
     shortest: int = 1,  # Leave out permutations with a shorter cycle: 2 for derangements, 3 for no 2-cycles
@@ -88,13 +88,13 @@ def _counts_with_fixed(n, fixed):
     counts = longest_cycle_counts(n - fixed, 2)
     return (*counts, *[0] * (n + 1 - len(counts)))
 
-
+# %% ../../nbs/4_assignment/03_cycles.ipynb #d4cc942b
 def longest_cycle_probabilities(
     n: int,  # Number of elements >= 1
     fixed: int | None = None,  # Given this many fixed points; None for any
     shortest: int = 1,  # Given no cycle shorter than this (leave 1 with `fixed`)
 ) -> list[Fraction]:  # P(longest = k) for k = 0..n, exactly
-    "Law of the longest cycle of a random permutation, perhaps given its fixed points (thesis 6.6.1, corrected)."
+    "Law of the longest cycle of a random permutation, also given fixed points (thesis 6.6.1, corrected)."
     if n < 1:
         raise ValueError(f"a permutation has one element at least; got n = {n}.")
     if fixed is not None and (shortest != 1 or not 0 <= fixed <= n or fixed == n - 1):
@@ -131,7 +131,7 @@ def _dickman_series(k, terms=60):
     c[0] = sum(c[j] / (j + 1) for j in range(1, terms)) / (k - 1)
     return c
 
-
+# %% ../../nbs/4_assignment/03_cycles.ipynb #be99c825
 def dickman(
     u: np.ndarray | float,  # Any numbers, any shape
 ) -> np.ndarray:  # rho(u), float64; 0 for u < 0, and below 1e-29 it is 0 for u > 20

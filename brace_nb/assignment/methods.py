@@ -12,7 +12,7 @@ import torch
 
 from .driver import run_kernel
 from .exact_kernels import solve_exact
-from .kernels import solve_best, solve_delta, solve_recursive
+from .kernels import solve_greedy, solve_recursive
 from .recursion import recursed
 from brace_nb.assignment.selections import (
     SELECTIONS,
@@ -28,46 +28,6 @@ from .soft import gumbel_rounds, rounded_plan, sinkhorn_plan
 # %% auto #0
 __all__ = ['METHODS', 'PRESETS', 'AssignmentMethod']
 
-# %% ../../nbs/4_assignment/01d_methods.ipynb #8c109e39
-def _exact(x, sign, o):
-    pairs, facts, worst = run_kernel(solve_exact, x.cpu().contiguous().numpy(), sign)
-    bound = torch.from_numpy(facts[1] + sign * facts[0]).to(x.device)
-    return *torch.from_numpy(pairs).to(x.device).unbind(), bound
-
-
-def _greedy_delta(x, sign, o):
-    s, flip = short_first(x * sign)
-    return *ordered_pairs(parallel_delta(s, o["lookahead"]), s.shape[-2], flip), None
-
-
-def _greedy_best(x, sign, o):
-    return *ordered_pairs(parallel_best(x * sign), min(x.shape[-2:])), None
-
-
-def _argbest(x, sign, o):
-    return *argbest(x * sign), None
-
-# %% ../../nbs/4_assignment/01d_methods.ipynb #94a56a47
-def _recursive_extend(x, sign, o):
-    return *SELECTIONS[o["select"]](recursed(x * sign, o["steps"], o["factor"], extend=True)), None
-
-
-def _recursive_top2(x, sign, o):
-    return *SELECTIONS[o["select"]](recursed(x * sign, o["steps"], o["factor"])), None
-
-
-def _gumbel(x, sign, o):
-    s, flip = short_first(x * sign)
-    generator = torch.Generator().manual_seed(o["seed"])
-    found = gumbel_rounds(s, o["temperature"], o["noise"], generator)[0]
-    return *ordered_pairs(found, s.shape[-2], flip), None
-
-
-def _sinkhorn(x, sign, o):
-    s, flip = short_first(finite_scores(x * sign))
-    found = rounded_plan(sinkhorn_plan(s, o["steps"] or 10, o["coldest"]))
-    return *ordered_pairs(found, s.shape[-2], flip), None
-
 # %% ../../nbs/4_assignment/01d_methods.ipynb #c689844f
 class AssignmentMethod(NamedTuple):
     "An entry of the registry."
@@ -80,60 +40,104 @@ class AssignmentMethod(NamedTuple):
     gradient: bool = False  # Has a straight-through gradient?
 
 
-METHODS = {
-    "exact": AssignmentMethod(
-        _exact,
-        solve_exact,
-        "shortest augmenting paths; the duals prove the answer",
-        "Jonker and Volgenant 1987; thesis 'stock'",
-        valid=True,
-    ),
-    "greedy_delta": AssignmentMethod(
-        _greedy_delta,
-        solve_delta,
-        "the slice with most to lose takes its best live cell; exact when min(h, w) <= 2",
-        "thesis 6.5.3 'my function'",
-        valid=True,
-    ),
-    "greedy_best": AssignmentMethod(
-        _greedy_best,
-        solve_best,
-        "the best live cell, again and again; at least half of the optimum for scores >= 0",
-        "thesis 6.5.4 'stepped argmax'",
-        valid=True,
-    ),
-    "argbest": AssignmentMethod(
-        _argbest, None, "the best cell of every short line; may collide", "thesis 'argmax'"
-    ),
-    "recursive_extend": AssignmentMethod(
-        _recursive_extend,
-        None,
-        "subtract the cost of picking, O(hw(h + w)) memory, then select",
-        "thesis 6.4.3.1 'recursive method 1'",
-    ),
-    "recursive_top2": AssignmentMethod(
-        _recursive_top2,
-        solve_recursive,
-        "subtract the cost of picking by second bests, O(hw) memory, then select",
-        "thesis 6.4.3.2 'recursive method 2'",
-    ),
-    "gumbel": AssignmentMethod(
-        _gumbel,
-        None,
-        "rows propose under Gumbel noise, columns keep the strongest, losers repeat",
-        "thesis 6.4.3.3 'method 3'",
-        valid=True,
-        gradient=True,
-    ),
-    "sinkhorn": AssignmentMethod(
-        _sinkhorn,
-        None,
-        "annealed entropic transport, rounded by stepped argmax",
-        "Cuturi 2013; Mena et al. 2018",
-        valid=True,
-        gradient=True,
-    ),
-}
+METHODS = {}
+
+
+def _method(name, says, source, kernel=None, **facts):
+    "Register the function below under a name."
+
+    def register(solve):
+        METHODS[name] = AssignmentMethod(solve, kernel, says, source, **facts)
+        return solve
+
+    return register
+
+# %% ../../nbs/4_assignment/01d_methods.ipynb #f45cc35c
+@_method(
+    "exact",
+    "shortest augmenting paths; the duals prove the answer",
+    "Jonker and Volgenant 1987; thesis 'stock'",
+    solve_exact,
+    valid=True,
+)
+def _exact(x, sign, o):
+    pairs, facts, worst = run_kernel(solve_exact, x.cpu().contiguous().numpy(), sign)
+    bound = torch.from_numpy(facts[1] + sign * facts[0]).to(x.device)
+    return *torch.from_numpy(pairs).to(x.device).unbind(), bound
+
+
+@_method(
+    "greedy_delta",
+    "the slice with most to lose takes its best live cell; exact when min(h, w) <= 2",
+    "thesis 6.5.3 'my function'",
+    solve_greedy,
+    valid=True,
+)
+def _greedy_delta(x, sign, o):
+    s, flip = short_first(x * sign)
+    return *ordered_pairs(parallel_delta(s, o["lookahead"]), s.shape[-2], flip), None
+
+# %% ../../nbs/4_assignment/01d_methods.ipynb #53fb0cda
+@_method(
+    "greedy_best",
+    "the best live cell, again and again; at least half of the optimum for scores >= 0",
+    "thesis 6.5.4 'stepped argmax'",
+    solve_greedy,
+    valid=True,
+)
+def _greedy_best(x, sign, o):
+    return *ordered_pairs(parallel_best(x * sign), min(x.shape[-2:])), None
+
+
+@_method("argbest", "the best cell of every short line; may collide", "thesis 'argmax'")
+def _argbest(x, sign, o):
+    return *argbest(x * sign), None
+
+# %% ../../nbs/4_assignment/01d_methods.ipynb #07551a76
+@_method(
+    "recursive_extend",
+    "subtract the cost of picking, O(hw(h + w)) memory, then select",
+    "thesis 6.4.3.1 'recursive method 1'",
+)
+def _recursive_extend(x, sign, o):
+    return *SELECTIONS[o["select"]](recursed(x * sign, o["steps"], o["factor"], extend=True)), None
+
+
+@_method(
+    "recursive_top2",
+    "subtract the cost of picking by second bests, O(hw) memory, then select",
+    "thesis 6.4.3.2 'recursive method 2'",
+    solve_recursive,
+)
+def _recursive_top2(x, sign, o):
+    return *SELECTIONS[o["select"]](recursed(x * sign, o["steps"], o["factor"])), None
+
+# %% ../../nbs/4_assignment/01d_methods.ipynb #b31c6665
+@_method(
+    "gumbel",
+    "rows propose under Gumbel noise, columns keep the strongest, losers repeat",
+    "thesis 6.4.3.3 'method 3'",
+    valid=True,
+    gradient=True,
+)
+def _gumbel(x, sign, o):
+    s, flip = short_first(x * sign)
+    generator = torch.Generator().manual_seed(o["seed"])
+    found = gumbel_rounds(s, o["temperature"], o["noise"], generator)[0]
+    return *ordered_pairs(found, s.shape[-2], flip), None
+
+
+@_method(
+    "sinkhorn",
+    "annealed entropic transport, rounded by stepped argmax",
+    "Cuturi 2013; Mena et al. 2018",
+    valid=True,
+    gradient=True,
+)
+def _sinkhorn(x, sign, o):
+    s, flip = short_first(finite_scores(x * sign))
+    found = rounded_plan(sinkhorn_plan(s, o["steps"] or 10, o["coldest"]))
+    return *ordered_pairs(found, s.shape[-2], flip), None
 
 # %% ../../nbs/4_assignment/01d_methods.ipynb #637ee586
 PRESETS = {

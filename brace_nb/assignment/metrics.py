@@ -18,7 +18,7 @@ from ..core import as_tensor, like
 __all__ = ['DISTRIBUTIONS', 'MINIMIZED', 'check_cost', 'to_matrix', 'is_valid', 'Agreement', 'agreement', 'agreement_from_counts',
            'line_faults', 'total_score', 'SolutionQuality', 'solution_quality', 'sample_matrices']
 
-# %% ../../nbs/4_assignment/00_metrics.ipynb #5e9a5b1c
+# %% ../../nbs/4_assignment/00_metrics.ipynb #13bd4fe9
 def _where(mask):
     "The first five matrices, as the caller indexes them, that a mask touches."
     found = mask.flatten(-2).any(-1)
@@ -26,7 +26,7 @@ def _where(mask):
         return "[the only one]"
     return [tuple(i) if len(i) > 1 else i[0] for i in found.nonzero()[:5].tolist()]
 
-
+# %% ../../nbs/4_assignment/00_metrics.ipynb #b1c9c635
 def _check_entries(x, maximize):
     "Raise ValueError when a floating-point tensor holds NaN or the infinity that no total survives."
     good, bad, goal = ("-", "+", "maximizing") if maximize else ("+", "-", "minimizing")

@@ -35,7 +35,7 @@ class Assignment(NamedTuple):
     total: Tensor | np.ndarray  # Sum of the chosen cells, float64, shape (...)
     gap: Tensor | np.ndarray  # At most this far from the optimum, float64, shape (...); NaN if not valid
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #f3a327b9
+# %% ../../nbs/4_assignment/01_solvers.ipynb #0d54bade
 def _read(cost, maximize):
     "The cost as floating-point matrices (B, h, w) of 32 or 64 bits, and its leading shape."
     x = check_cost(cost, maximize, empty=True)
@@ -46,7 +46,7 @@ def _read(cost, maximize):
     lead, (h, w) = x.shape[:-2], x.shape[-2:]
     return x.reshape(math.prod(lead), h, w), lead
 
-
+# %% ../../nbs/4_assignment/01_solvers.ipynb #acb75945
 def _read_in_place(cost):
     "The cost as an array (B, h, w) to be read as it is, and its leading shape; None for other costs."
     if isinstance(cost, Tensor):
@@ -59,7 +59,7 @@ def _read_in_place(cost):
         return None
     return np.ascontiguousarray(cost).reshape(-1, *cost.shape[-2:]), cost.shape[:-2]
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #d3afbdf9
+# %% ../../nbs/4_assignment/01_solvers.ipynb #2ffe5a98
 def has_assignment(
     x: Tensor,  # Costs or scores, shape (B, h, w), 32 or 64 bits
     sign: float,  # 1 for scores, where -inf forbids a cell, -1 for costs, where +inf does
@@ -78,14 +78,36 @@ def _check_possible(x, sign, lead, valid):
         "forbidden cell. Allow more cells, or give forbidden ones a large finite cost."
     )
 
-
+# %% ../../nbs/4_assignment/01_solvers.ipynb #439bcc83
 def _nothing(x, lead, cost):
     "The empty assignment of empty matrices, or of no matrices."
     pairs = x.new_zeros((*lead, min(x.shape[-2:])), dtype=torch.int64)
     valid, zero = x.new_ones(lead, dtype=torch.bool), x.new_zeros(lead, dtype=torch.float64)
     return Assignment(*(like(f, cost) for f in (pairs, pairs.clone(), valid, zero, zero.clone())))
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #553dcff2
+# %% ../../nbs/4_assignment/01_solvers.ipynb #86c3e9b1
+def _checked(c, sign, lead, pairs, facts, worst, sweeps):
+    "Fields of an answer, tightened by sweeps; ValueError when the worst status says so."
+    x, valid = torch.from_numpy(c), facts[1] == facts[1]
+    if worst == 2:
+        check_cost(x.reshape((*lead, *x.shape[1:])), sign > 0)
+    if worst:
+        _check_possible(x, sign, lead, valid)
+    fields = pairs[0], pairs[1], valid, facts[0], facts[1]
+    if sweeps:
+        tighten(x, sign, Assignment(*map(torch.from_numpy, fields)), sweeps)
+    return fields
+
+
+def _packed(fields, lead, cost):
+    "The answer as the caller's kind, from arrays of a batch."
+    if len(lead) != 1:
+        fields = [f.reshape((*lead, *f.shape[1:])) for f in fields]
+    if isinstance(cost, Tensor):
+        return Assignment(*map(torch.from_numpy, fields))
+    return Assignment(*(f[()] for f in fields))
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #df09c345
 def _by_kernel(cost, sign, kernel, count, weight, sweeps):
     "The answer of a compiled method."
     found = _read_in_place(cost)
@@ -96,19 +118,7 @@ def _by_kernel(cost, sign, kernel, count, weight, sweeps):
         found = x.contiguous().numpy(), lead
     c, lead = found
     pairs, facts, worst = run_kernel(kernel, c, sign, count, weight)
-    if worst == 2:
-        check_cost(cost, sign > 0)
-    valid = facts[1] == facts[1]
-    if worst:
-        _check_possible(torch.from_numpy(c), sign, lead, valid)
-    fields = pairs[0], pairs[1], valid, facts[0], facts[1]
-    if sweeps:
-        tighten(torch.from_numpy(c), sign, Assignment(*map(torch.from_numpy, fields)), sweeps)
-    if len(lead) != 1:
-        fields = [f.reshape((*lead, *f.shape[1:])) for f in fields]
-    return Assignment(
-        *(map(torch.from_numpy, fields) if isinstance(cost, Tensor) else (f[()] for f in fields))
-    )
+    return _packed(_checked(c, sign, lead, pairs, facts, worst, sweeps), lead, cost)
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #61f5195c
 _IN_PLACE = (np.dtype(np.float64), np.dtype(np.float32))
@@ -124,7 +134,7 @@ def _one_exact(cost, sign):
         return None
     return Assignment(pairs[0], pairs[1], np.True_, np.float64(total), np.float64(gap))
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #bfce3a55
+# %% ../../nbs/4_assignment/01_solvers.ipynb #cf5d0229
 def _by_function(s, network, options):
     "Pairs selected from what a function makes of scores."
     with torch.no_grad():
@@ -141,7 +151,7 @@ def _by_function(s, network, options):
         )
     return *SELECTIONS[options["select"]](torch.where(s == -math.inf, s, y.to(s.dtype))), None
 
-
+# %% ../../nbs/4_assignment/01_solvers.ipynb #8a03991a
 def _by_tensors(cost, sign, method, options, sweeps):
     "The answer of a method in torch, on the device of the cost."
     x, lead = _read(cost, sign > 0)
@@ -156,7 +166,7 @@ def _by_tensors(cost, sign, method, options, sweeps):
     _check_possible(x, sign, lead, a.valid)
     return Assignment(*(like(f.reshape((*lead, *f.shape[1:])), cost) for f in a))
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #833b0c15
+# %% ../../nbs/4_assignment/01_solvers.ipynb #a0908d69
 @lru_cache(256, typed=True)
 def _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest):
     "Raise ValueError for an option out of range; remembered, because it costs as much as a solver."
@@ -170,6 +180,13 @@ def _check_options(select, steps, lookahead, sweeps, factor, temperature, coldes
     for name, value in (("factor", factor), ("temperature", temperature), ("coldest", coldest)):
         if not 0 < value < math.inf:
             raise ValueError(f"`{name}` is a positive number; got {value!r}.")
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #9d380de9
+def _recursive_for(shape, method, options):
+    "The method for this shape: on a single line there is no other cell to compare with. Completes `steps`."
+    if options["steps"] is None:
+        options["steps"] = min(shape, default=0)
+    return "exact" if 1 in shape else method
 
 
 def _solve(cost, sign, method, options, sweeps):
@@ -205,15 +222,11 @@ def assign(
         raise ValueError(f"unknown method; got {method!r}. Choose one of {', '.join(METHODS)}.")
     _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest)
     sign = 1.0 if maximize else -1.0
-    if method == "exact" and type(cost) is np.ndarray:
-        answer = _one_exact(cost, sign)
-        if answer is not None:
-            return answer
-    if isinstance(method, str) and method.startswith("recursive"):
-        shape = np.shape(cost)[-2:]
-        steps = min(shape, default=0) if steps is None else steps
-        if 1 in shape:  # there is no other cell to compare with
-            method = "exact"
+    answer = _one_exact(cost, sign) if method == "exact" and type(cost) is np.ndarray else None
+    if answer is not None:
+        return answer
     options = dict(select=select, steps=steps, factor=factor, lookahead=lookahead)
     options |= dict(temperature=temperature, noise=noise, coldest=coldest, seed=seed)
+    if isinstance(method, str) and method.startswith("recursive"):
+        method = _recursive_for(np.shape(cost)[-2:], method, options)
     return _solve(cost, sign, method, options, 0 if method == "exact" else sweeps)

@@ -62,7 +62,7 @@ def _listed(side, name):
         )
     return items, one, strings
 
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #67fd7bf4
+# %% ../../nbs/4_assignment/05_token_scores.ipynb #74cccaae
 def _as_tokens(item):
     "Token embeddings of one sentence."
     if isinstance(item, SentenceTokens):
@@ -76,14 +76,14 @@ def _as_tokens(item):
         )
     return SentenceTokens(torch.from_numpy(x))
 
-
+# %% ../../nbs/4_assignment/05_token_scores.ipynb #a32f0639
 def _check_tokens(items, name):
     "Raise ValueError unless every sentence is a finite matrix in floating point with a row."
     for k, i in enumerate(items):
         if i.states.ndim != 2 or not len(i.states) or not i.states.is_floating_point():
             raise ValueError(
-                f"{name} are strings, or token embeddings of shape (tokens, D) in floating point with a token "
-                f"at least; got {name}[{k}] of {i.states.dtype} and shape {tuple(i.states.shape)}."
+                f"{name} are strings, or token embeddings of shape (tokens, D) in floating point with a "
+                f"token at least; got {name}[{k}] of {i.states.dtype} and shape {tuple(i.states.shape)}."
             )
         if not i.states.isfinite().all():
             raise ValueError(
@@ -91,7 +91,7 @@ def _check_tokens(items, name):
                 "Find the overflow upstream."
             )
 
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #74123b35
+# %% ../../nbs/4_assignment/05_token_scores.ipynb #8648de1f
 def _tokens(items, name, strings, encoder):
     "Sentences as `SentenceTokens`, and whether they are numpy."
     if strings:
@@ -102,7 +102,7 @@ def _tokens(items, name, strings, encoder):
     _check_tokens(items, name)
     return items, numpy
 
-
+# %% ../../nbs/4_assignment/05_token_scores.ipynb #654dd3d3
 def inverse_document_frequency(
     references: list,  # `SentenceTokens` with ids
 ) -> Callable:  # Ids -> weights, float64
@@ -114,7 +114,7 @@ def inverse_document_frequency(
 
     return weigh
 
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #96a2c989
+# %% ../../nbs/4_assignment/05_token_scores.ipynb #82843c82
 def _raw_weights(xs, ys, idf):
     "Weights of every token of both sides, as they are given."
     if idf is None:
@@ -131,7 +131,7 @@ def _raw_weights(xs, ys, idf):
     weigh = inverse_document_frequency(ys)
     return [[weigh(x.ids) for x in side] for side in (xs, ys)]
 
-
+# %% ../../nbs/4_assignment/05_token_scores.ipynb #6e3a0a95
 def _fits(w, tokens):
     return w.shape == tokens.states.shape[:1] and (w >= 0).all() and w.isfinite().all()
 
@@ -147,7 +147,7 @@ def _weights(xs, ys, idf):
             )
     return [[w / w.sum() if w.sum() > 0 else torch.ones_like(w) / len(w) for w in side] for side in sides]
 
-# %% ../../nbs/4_assignment/05_token_scores.ipynb #56df512b
+# %% ../../nbs/4_assignment/05_token_scores.ipynb #02711283
 def _matched(xs, ys, idf, match):
     "Precision and recall of every pair, each of shape (N,)."
     us, vs = _weights(xs, ys, idf)
@@ -161,7 +161,7 @@ def _matched(xs, ys, idf, match):
             found[i] = torch.stack([p, r])
     return torch.stack(found).unbind(-1) if found else (torch.zeros(0), torch.zeros(0))
 
-
+# %% ../../nbs/4_assignment/05_token_scores.ipynb #f2d4b91a
 def _check_sides(xs, ys):
     if len(xs) != len(ys):
         raise ValueError(

@@ -15,8 +15,7 @@ from .losses import assignment_loss, best_permutation
 from .metrics import agreement, sample_matrices, to_matrix
 from .network import AssignmentNetwork, SixLayerStack, agreement_loss
 from .solvers import assign
-from ..core import as_tensor, like
-from ..core.training import Bar, train
+from ..core import Bar, as_tensor, like, train
 
 # %% auto #0
 __all__ = ['TrainedNetwork', 'optimal_matrix', 'train_network', 'compare_methods', 'diagonal_hit_rate', 'SixLayerTraining',
@@ -115,7 +114,7 @@ def _permutations(x, runs):
         perms |= dict(zip(at, best_permutation(x[at].detach(), method)))
     return perms
 
-
+# %% ../../nbs/4_assignment/07_training.ipynb #ff85917e
 def _same_loss(run):
     "Runs with the same of this are one call; the method only matters for a straight-through gradient."
     return run["kind"], run["factor"], run["straight_through"], run["straight_through"] and run["method"]
@@ -176,7 +175,26 @@ def _curves(scores, losses, shape):
     measured = losses.detach(), assignment_loss(x, "ce"), diagonal_hit_rate(x)
     return torch.stack([a.double().mean(-1).reshape(shape) for a in measured])
 
-# %% ../../nbs/4_assignment/07_training.ipynb #03fcc37b
+# %% ../../nbs/4_assignment/07_training.ipynb #065425b4
+def _noise(seeds, runs, n):
+    "A function that draws the same inputs (runs * seeds, rows, n * n) for every run."
+    generators = [torch.Generator().manual_seed(10_000 + s) for s in seeds]
+
+    def draw(rows):
+        drawn = [torch.randn(rows, n * n, generator=g) for g in generators]
+        return torch.stack(drawn).repeat(runs, 1, 1)
+
+    return draw
+
+
+def _summary(curves, x, shape):
+    "What is returned, from (step, curves) pairs and the last scores x (N, draws, n, n)."
+    steps, values = zip(*curves)
+    final = {k: v.double().reshape(shape).numpy() for k, v in _ends(x).items()}
+    means = x.mean(1).reshape(*shape, *x.shape[-2:]).numpy()
+    return SixLayerTraining(np.array(steps), *torch.stack(values, 1).numpy(), means, final)
+
+# %% ../../nbs/4_assignment/07_training.ipynb #a2a7c321
 def train_six_layers(
     runs: list[dict],  # Each with kind, and where wanted method, factor, straight_through
     seeds: list[int],  # Each run is repeated for each
@@ -192,26 +210,17 @@ def train_six_layers(
     runs, shape = [_RUN | r for r in runs], (len(runs), len(seeds))
     model = SixLayerStack([s for _ in runs for s in seeds], n, network)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.01, fused=True)
-    noise = [torch.Generator().manual_seed(10_000 + s) for s in seeds]
-    last, recorded, curves = {}, [], []
-
-    def scores(rows):
-        drawn = torch.stack([torch.randn(rows, n * n, generator=g) for g in noise])
-        return model(drawn.repeat(len(runs), 1, 1))
+    draw, last, curves = _noise(seeds, len(runs), n), {}, []
 
     def loss(step):
-        last["scores"] = scores(batch_size)
+        last["scores"] = model(draw(batch_size))
         last["losses"] = _stack_losses(last["scores"], runs, len(seeds))
         return last["losses"].mean(-1).sum()
 
     def note(state):
         if state.step % every == 0 or state.step == steps - 1:
-            recorded.append(state.step)
-            curves.append(_curves(last["scores"], last["losses"], shape))
+            curves.append((state.step, _curves(last["scores"], last["losses"], shape)))
 
     train(loss, optimizer, steps, callbacks=[note, Bar("six layers", progress)])
     with torch.no_grad():
-        x = scores(64)
-    final = {k: v.double().reshape(shape).numpy() for k, v in _ends(x).items()}
-    means = x.mean(1).reshape(*shape, n, n).numpy()
-    return SixLayerTraining(np.array(recorded), *torch.stack(curves, 1).numpy(), means, final)
+        return _summary(curves, model(draw(64)), shape)
