@@ -38,7 +38,7 @@ def partitions(
     parts = n if batch_size is None else _whole("batch_size", batch_size, 1)
     return list(_partitions(_whole("n", n, 1), n, parts))
 
-# %% ../../nbs/3_ndim/05_regions.ipynb #c2ee220c
+# %% ../../nbs/3_ndim/05_regions.ipynb #a2d3bd2e
 def region_of(
     index,  # Coordinates of one cell, n of them
 ) -> tuple:  # Its counts, largest first
@@ -48,7 +48,7 @@ def region_of(
         raise ValueError("a cell has at least one coordinate; got none.")
     return tuple(sorted(Counter(index).values(), reverse=True))
 
-# %% ../../nbs/3_ndim/05_regions.ipynb #242fe804
+# %% ../../nbs/3_ndim/05_regions.ipynb #a264c37b
 def _size(partition, n, batch_size):
     "Deal the axes to parts, give each part an item, and do not tell parts of equal size apart."
     deals = math.factorial(n) // math.prod(map(math.factorial, partition))
@@ -90,7 +90,7 @@ def safe_exponent(
         m += 1
     return m
 
-# %% ../../nbs/3_ndim/05_regions.ipynb #2e9c1a5a
+# %% ../../nbs/3_ndim/05_regions.ipynb #b91a0dc3
 def _shape(n, batch_size):
     sizes = [batch_size] * n if isinstance(batch_size, int) else list(batch_size)
     if len(sizes) != n:
@@ -106,7 +106,7 @@ def _lookup(n):
         table[mask_value(p, safe_exponent(n))] = k
     return table
 
-# %% ../../nbs/3_ndim/05_regions.ipynb #b32a0641
+# %% ../../nbs/3_ndim/05_regions.ipynb #0acf053c
 def _labels(places, power):
     "Sum over axes of count^(m-1), by broadcasting; `power` is the table of the powers."
     n, device = len(places), power.device
