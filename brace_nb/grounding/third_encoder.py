@@ -33,13 +33,13 @@ def text_student(
     model.text_projection.requires_grad_(True)
     return model
 
-# %% ../../nbs/6_grounding/04_third_encoder.ipynb #d4712577
+# %% ../../nbs/6_grounding/04_third_encoder.ipynb #3a975c1e
 class CaptionBatches:
     "Rows of tuples with a caption of each in one language; to be called with step 0, 1, 2, ... in turn."
 
     def __init__(
         self,
-        captions,  # `Captions` of the language
+        captions,  # `CaptionSampler` of the language
         tokenizer,  # That pads them
         language: str,  # Of the captions
         ids,  # Concept ids; their order is that of the frozen features
