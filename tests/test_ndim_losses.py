@@ -16,6 +16,7 @@ from brace_nb.ndim import (
     KINDS,
     MEASURES,
     cube,
+    cube_blocks,
     cube_loss,
     exact_inputs,
     gradient_cells,
@@ -24,7 +25,6 @@ from brace_nb.ndim import (
     region_of,
     region_sizes,
 )
-from brace_nb.ndim.streaming import blocks
 
 
 def batches(n, b=3, features=6, seed=0, dtype=torch.float64):
@@ -427,10 +427,10 @@ def test_blocks_tile_the_cube():
     for shape in ((3, 3), (4, 4, 4), (2, 2, 2, 2, 2), (7, 7, 7)):
         for entries in (1, 2, 5, 20, 10**6):
             seen = torch.zeros(shape, dtype=torch.int)
-            for where in blocks(shape, entries):
+            for where in cube_blocks(shape, entries):
                 seen[tuple(where)] += 1
             assert (seen == 1).all() and all(
-                math.prod(s.stop - s.start for s in w) <= entries for w in blocks(shape, entries)
+                math.prod(s.stop - s.start for s in w) <= entries for w in cube_blocks(shape, entries)
             )
 
 

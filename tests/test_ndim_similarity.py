@@ -15,6 +15,7 @@ from brace_nb.ndim import (
     CubeScores,
     cosine_tail,
     cube,
+    feature_cube,
     is_increasing,
     point_statistics,
     rank_classes,
@@ -22,7 +23,6 @@ from brace_nb.ndim import (
     score,
     with_gram,
 )
-from brace_nb.ndim.feature_sums import feature_cube
 
 quick = settings(max_examples=40, deadline=None)
 SHRINK = {"thesis": james_stein, "positive": "positive"}

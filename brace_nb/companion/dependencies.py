@@ -50,7 +50,7 @@ def code_digest(
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #6fd1ca18
 def _by_name(nodes: list[ast.AST], inside: str) -> set[tuple[str, str | None]]:
-    "Modules that `import_module` asks for: by a relative name, or by one that only the run knows (all of the part)."
+    "Modules that `import_module` asks for: by a relative name, or all of the part when only the run knows."
     found = set()
     for call in (n for n in nodes if isinstance(n, ast.Call) and n.args):
         if getattr(call.func, "attr", getattr(call.func, "id", "")) not in ("import_module", "__import__"):

@@ -225,7 +225,8 @@ def _leave_out_what_needs(found: dict[str, Experiment], broken: dict[str, str]) 
 # %% ../../nbs/7_companion/06_experiments.ipynb #32513ba3
 def find_experiments(
     profile: str = "cpu",  # Name of a profile
-    broken: dict[str, str] | None = None,  # Takes experiments that cannot run, and why; None makes that an error
+    broken: dict[str, str]
+    | None = None,  # Takes experiments that cannot run, and why; None makes that an error
 ) -> dict[str, Experiment]:  # In an order that respects the needs
     "All experiments under a profile; errors for unknown or unread parameters, unknown or circular needs."
     chosen, wrong = load_profile(profile), {}

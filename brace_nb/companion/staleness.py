@@ -9,7 +9,7 @@ import json
 from functools import lru_cache
 from pathlib import Path
 from .dependencies import code_closure, code_digest, module_of
-from .experiments import Experiment, code_cells
+from .experiments import Experiment
 from .folders import derived, root
 
 # %% auto #0

@@ -78,7 +78,9 @@ def read_json(
     try:
         return json.loads(text)
     except ValueError as error:
-        what = "holds an unresolved merge conflict" if "<<<<<<<" in text else f"is not readable json ({error})"
+        what = (
+            "holds an unresolved merge conflict" if "<<<<<<<" in text else f"is not readable json ({error})"
+        )
         raise ValueError(f"{path} {what}. {cure}") from None
 
 # %% ../../nbs/0_core/01_files.ipynb #c6c8b840
