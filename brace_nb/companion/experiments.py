@@ -13,7 +13,8 @@ from .folders import derived, root
 from ..core.files import read_json
 
 # %% auto #0
-__all__ = ['code_cells', 'parameters', 'Profile', 'load_profile', 'require', 'Experiment', 'find_experiments', 'select']
+__all__ = ['code_cells', 'parameters', 'Profile', 'load_profile', 'require', 'Experiment', 'find_experiments', 'chosen_by',
+           'select']
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #caf9b20b
 from .folders import artifacts, output  # noqa: F401  (until every notebook imports from the part)
@@ -34,7 +35,7 @@ def _as_python(source: str, where: str) -> str:
     except SyntaxError as error:
         raise ValueError(f"{where}: not Python, line {error.lineno}: {error.msg}. Repair the cell.") from None
 
-
+# %% ../../nbs/7_companion/06_experiments.ipynb #8ea55e6b
 def code_cells(
     path: Path | str,  # A notebook
 ) -> list[dict]:  # Dicts with `source` and `tags`
@@ -247,21 +248,27 @@ def find_experiments(
 experiments = find_experiments  # the name until every part has moved
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #dd1c27d4
-def _matches(name: str, pattern: str) -> bool:
-    return name == pattern or name.startswith(pattern + "/")
+def chosen_by(
+    name: str,  # "part/name"
+    only: str,  # "part", "part/name", or several with commas; empty is all
+) -> bool:
+    "Does the choice mean this experiment?"
+    patterns = [p for p in only.split(",") if p]
+    return not patterns or any(name == p or name.startswith(p + "/") for p in patterns)
 
 
 def select(
     found: dict[str, Experiment],  # From `find_experiments`
     only: str = "",  # "part", "part/name", or several with commas; empty is all
+    broken: dict[str, str] | None = None,  # Names that exist too, though they cannot run
 ) -> dict[str, Experiment]:  # With what they need
     "The experiments of a part or a name, and those they need."
-    patterns = [p for p in only.split(",") if p]
-    for p in patterns:
-        if not any(_matches(name, p) for name in found):
-            parts = sorted({n.split("/")[0] for n in found})
-            raise ValueError(f"nothing is called {p!r}; parts: {parts}, experiments: {', '.join(found)}.")
-    wanted = {n for n in found if not patterns or any(_matches(n, p) for p in patterns)}
+    names = [*found, *(broken or {})]
+    for p in (p for p in only.split(",") if p):
+        if not any(chosen_by(name, p) for name in names):
+            parts = sorted({n.split("/")[0] for n in names})
+            raise ValueError(f"nothing is called {p!r}; parts: {parts}, experiments: {', '.join(names)}.")
+    wanted = {n for n in found if chosen_by(n, only)}
     for name in reversed(found):
         if name in wanted:
             wanted |= set(found[name].needs)
