@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from brace_nb.companion import (
     Experiment,
     counts,
     differences,
+    digest,
     join_tables,
     load_claims,
     load_profile,
@@ -169,10 +171,10 @@ def test_record_judges_and_refuses(project):
 
 def test_ledger_joins_keeps_and_reports(project):
     write(project, {"a": row(), "b": row(), "c": row(experiment=None, verdict="not run", needs="GPU | more")})
-    first = write_ledger({"a": dict(measured=1.1, verdict="reproduced", note="n")})
+    first = write_ledger({"a": dict(measured=1.1, holds=None, note="n")})
     assert counts(first) == {"reproduced": 1, "differs": 0, "refuted": 0, "not run": 2}
     assert problems(first) == ["b: experiment a/b did not record it"]
-    second = write_ledger({"b": dict(measured=9.0, verdict="differs", note="")})
+    second = write_ledger({"b": dict(measured=9.0, holds=None, note="")})
     assert second[0]["measured"] == 1.1 and "accepts 'reproduced'" in problems(second)[0]
     assert problems([r | {"needs": "data"} for r in second], exact_only=True) == []
     page = (project / "figures/CLAIMS.md").read_text()
@@ -216,24 +218,23 @@ def test_missing_checkout_says_what_was_expected(tmp_path, monkeypatch):
 # --- publishing
 
 
-def finished(project, name, figures, seconds=1.0, dirty=False, **inputs):
+def finished(project, name, figures, seconds=1.0, **inputs):
     "A finished run that saved these figures: name -> {table: csv}."
     e = Experiment(name, project / "none.ipynb", "cpu", dict(rows=3), [], [])
-    out = e.folder / "out/figures"
-    files = []
+    shutil.rmtree(e.folder, ignore_errors=True)
+    out, files = e.folder / "out", {}
     for figure, tables in figures.items():
         made = {f"{figure}.png": b"png of " + figure.encode(), f"{figure}.svg": b"svg"}
         made |= {f"{figure}.{key}.csv" if key else f"{figure}.csv": t.encode() for key, t in tables.items()}
         facts = dict(figure=figure, alt="A line.", claims=[], deterministic=True, experiment=name)
         facts |= dict(profile="cpu", parameters=e.values, inputs=inputs, files=dict.fromkeys(made, "digest"))
-        made[f"{figure}.json"] = json.dumps(facts).encode()
-        for file, content in made.items():
-            (out / file).parent.mkdir(parents=True, exist_ok=True)
-            (out / file).write_bytes(content)
-            files.append(f"figures/{file}")
-    run = dict(seconds=seconds, dirty=dirty, commit="c")
-    (e.folder / "out").mkdir(parents=True, exist_ok=True)
-    (e.folder / "out/result.json").write_text(json.dumps(dict(files=sorted(files), run=run)))
+        for file, content in (made | {f"{figure}.json": json.dumps(facts).encode()}).items():
+            path = out / "figures" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            files[f"figures/{file}"] = digest(path)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "result.json").write_text(json.dumps(dict(files=files, run=dict(seconds=seconds))))
     return e
 
 
@@ -267,11 +268,12 @@ def test_a_figure_that_another_experiment_took_over_stays(project):
     assert (project / "figures/p/fig.png").exists()
 
 
-def test_a_clean_run_takes_the_place_of_one_from_changed_files(project):
-    table = {"p/fig": {"": "x\n1\n"}}
-    publish(finished(project, "p/e", table, dirty=True))
-    assert publish(finished(project, "p/e", table, seconds=2.0)) == ["p/facts.json"]
-    assert publish(finished(project, "p/e", table, dirty=True)) == []
+def test_a_damaged_result_is_not_published(project):
+    e = finished(project, "p/e", {"p/fig": {"": "x\n1\n"}})
+    (e.folder / "out/figures/p/fig.png").write_bytes(b"half")
+    with pytest.raises(ValueError, match="fig.png is damaged"):
+        publish(e)
+    assert not (project / "figures/p").exists()
 
 
 def test_experiments_that_end_together_lose_no_facts(project):
