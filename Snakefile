@@ -1,19 +1,20 @@
 # The experiments as Snakemake rules: one per notebook, in the order of their needs.
 # `brace-nb figures` (make figures) runs this; on a cluster add --snakemake-profile data/profiles/slurm.
 import json, shlex, sys
-from brace_nb.companion.experiments import experiments, fingerprint
-from brace_nb.companion.figures import write_atomic
+from brace_nb.companion import find_experiments, fingerprint
+from brace_nb.core import write_atomic
 
 PROFILE = config.get("profile", "cpu")
 MAIN = "from brace_nb.companion.cli import main; main()"
-FOUND = experiments(PROFILE)
+FOUND = find_experiments(PROFILE)
 
 rule all:
     input: [f"done/{name}.json" for name in FOUND]
 
 for e in FOUND.values():
     # What the result depends on, in a file that changes only when the dependencies do.
-    write_atomic(e.folder.parents[2] / "inputs" / f"{e.name}.json", json.dumps({k: v for k, v in fingerprint(e).items() if not k.startswith("results of ")}, indent=1))
+    own = {k: v for k, v in fingerprint(e).items() if not k.startswith("results of ")}
+    write_atomic(e.folder.parents[2] / "inputs" / f"{e.name}.json", json.dumps(own, indent=1))
     rule:
         name: e.name.replace("/", "__")
         input: f"inputs/{e.name}.json", [f"done/{need}.json" for need in e.needs]

@@ -3,9 +3,31 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/1_foundations/zz_init.ipynb #aaabdb81
+# %% ../../nbs/1_foundations/zz_init.ipynb #c263821e
 from ..core.lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
+    tuples="Tuples",
+    images="CLIP_MEAN CLIP_STD Sprites as_generator box_shrink contact_sheet normalize_colors on_background "
+    "place to_float",
+    emoji="DESIGNERS HELD_OUT_DESIGNER SPLITS TRAINING_DESIGNERS data_folder load_emoji",
+    photo_collections="Photos load_coco load_flickr30k photo_tuples",
+    shards="load_shards",
+    embedding_files="load_embeddings read_embeddings",
+    tokenizer="ByteBPE clean_text split_words train_bpe",
+    towers="EncoderConfig build_towers encode_tokens import_open_clip",
+    encoder="Encoder OpenClipPreprocess Preprocess build_encoder weights_hash",
+    checkpoints="load_encoder save_encoder",
+    image_text_losses="clip_loss clip_score pairwise_clip_loss siglip_loss siglip_score",
+    contrastive_losses="INFO_NCE_FORMS info_nce info_nce_score mil_nce_loss purushwalkam_gupta_loss "
+    "supcon_loss",
+    non_contrastive_losses="barlow_score barlow_twins_loss gaussian_entropy information_bottleneck",
+    prototypes="Clustering cluster concentration evidence_bound proto_loss proto_nce_loss proto_score",
+    recipe="TrainingConfig batch_ids learning_rate restyle training_ids",
+    batches="CaptionSampler PictureSampler TupleBatches",
+    update="make_optimizer mixed_precision pair_weights tuple_loss",
+    runs="train_encoder",
+    objectives="OBJECTIVES ObjectiveConfig PrototypeObjective TwoViews",
+    self_supervised="batch_statistics train_objective",
 )

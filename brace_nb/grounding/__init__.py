@@ -8,4 +8,11 @@ from ..core.lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
+    scenes="Scenes render_scenes dice_loss mask_scores best_constant MASK_DECODERS MaskDecoder train_decoder "
+    "learn_weight",
+    bridges="as_linear one_hot gumbel_noise straight_through_choice eot_by_id eot_by_largest_id "
+    "eot_by_similarity eot_gumbel rows_at encode_inputs BRIDGES bridge_memory",
+    translation="WholeModel trim_padding cosines_with_frozen train_whole_model prequential_losses",
+    third_encoder="text_student CaptionBatches cube_summary train_third_encoder",
+    token_bags="TokenBags train_bags",
 )

@@ -1,0 +1,141 @@
+"The drawing helpers: each gives, byte for byte, the picture of the plain matplotlib calls it stands for."
+
+import io
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from brace_nb.companion.figures import PALETTE, method_style, use_style
+from brace_nb.companion.plots import dots_by_seed, grouped_bars, heatmap, lines_with_band, panel
+
+RNG = np.random.default_rng(0)
+
+
+def picture(draw):
+    "The bytes of what `draw` puts on an Axes."
+    use_style()
+    fig, ax = panel(width=3.3, height=2.4)
+    draw(ax)
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png", metadata={"Software": None})
+    plt.close(fig)
+    return buffer.getvalue()
+
+
+def test_panel_is_subplots_at_final_size():
+    fig, axes = panel(2, 3, sharex=True, width_ratios=[1, 2, 1])
+    assert axes.shape == (2, 3) and tuple(fig.get_size_inches()) == (6.8, 4.6)
+    single, ax = panel(width=3.3, height=2)
+    assert tuple(single.get_size_inches()) == (3.3, 2) and not isinstance(ax, np.ndarray)
+    plt.close("all")
+
+
+def test_two_series_of_bars():
+    a, b = RNG.random((2, 4))
+    hatched = dict(color=PALETTE["orange"], hatch="//", edgecolor="white")
+
+    def plain(ax):
+        where = np.arange(4)
+        ax.bar(where - 0.2, a, 0.4, color=PALETTE["blue"], label="same")
+        ax.bar(where + 0.2, b, 0.4, label="other", **hatched)
+        ax.set_xticks(where, list("wxyz"))
+        ax.legend()
+
+    def helped(ax):
+        styles = {"same": dict(color=PALETTE["blue"]), "other": hatched}
+        grouped_bars(ax, {"same": a, "other": b}, list("wxyz"), styles)
+        ax.legend()
+
+    assert picture(plain) == picture(helped)
+
+
+def test_three_series_of_thin_bars_with_errors_to_the_right():
+    mean, spread = RNG.random((2, 3, 5))
+    colors = ("blue", "orange", "green")
+
+    def plain(ax):
+        for i, color in enumerate(colors):
+            where = np.arange(5)[::-1] + (1 - i) * 0.27
+            look = dict(color=PALETTE[color], error_kw=dict(linewidth=0.8))
+            ax.barh(where, mean[i], xerr=spread[i], height=0.25, **look)
+        ax.set_yticks(np.arange(5)[::-1], list("abcde"))
+
+    def helped(ax):
+        looks = {c: dict(color=PALETTE[c], error_kw=dict(linewidth=0.8)) for c in colors}
+        values, errors = dict(zip(colors, mean)), dict(zip(colors, spread))
+        grouped_bars(ax, values, list("abcde"), looks, errors, width=0.81, thickness=0.25, horizontal=True)
+
+    assert picture(plain) == picture(helped)
+
+
+@pytest.mark.parametrize("band", ["range", "sd"])
+def test_line_with_its_band(band):
+    x, runs = np.arange(10), RNG.random((3, 10))
+    style = method_style("binary") | {"marker": ""}
+
+    def plain(ax):
+        mean, spread = runs.mean(0), runs.std(0, ddof=1)
+        low, high = (runs.min(0), runs.max(0)) if band == "range" else (mean - spread, mean + spread)
+        ax.plot(x, mean, label="binary", **style)
+        ax.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        ax.legend()
+
+    def helped(ax):
+        lines_with_band(ax, x, runs, band, label="binary", opacity=0.15, **style)
+        ax.legend()
+
+    assert picture(plain) == picture(helped)
+
+
+def test_one_run_has_no_spread_and_an_unknown_band_is_refused():
+    _, ax = plt.subplots()
+    line = lines_with_band(ax, [0, 1], [[1.0, 2.0]], "sd")
+    assert line.get_ydata().tolist() == [1, 2]
+    with pytest.raises(ValueError, match="'iqr'"):
+        lines_with_band(ax, [0, 1], [[1.0, 2.0]], "iqr")
+    plt.close("all")
+
+
+def test_dots_by_seed():
+    values = RNG.random((3, 2))
+
+    def plain(ax):
+        ax.plot([0, 1] * 3, values.ravel(), "o", color="k", markersize=4)
+
+    assert picture(plain) == picture(lambda ax: dots_by_seed(ax, [0, 1], values, color="k", markersize=4))
+    named = picture(lambda ax: ax.plot(["n = 3"] * 3, values[:, 0], "o", color="k"))
+    assert named == picture(lambda ax: dots_by_seed(ax, "n = 3", values[:, 0], color="k"))
+
+
+def test_heatmap_writes_its_numbers():
+    percent = RNG.random((4, 4)) * 100
+    names = list("abcd")
+
+    def plain(ax):
+        ax.imshow(percent, vmin=0, vmax=100, cmap="Blues")
+        for (i, j), v in np.ndenumerate(percent):
+            color = "white" if v > 60 else "black"
+            ax.text(j, i, f"{v:.0f}", ha="center", va="center", fontsize=6, color=color)
+        ax.set_xticks(range(4), names)
+        ax.set_yticks(range(4), names)
+        ax.grid(False)
+
+    def ink(value):
+        return "white" if value > 60 else "black"
+
+    def helped(ax):
+        heatmap(ax, percent, names, names, "{:.0f}", ink=ink, vmin=0, vmax=100, cmap="Blues")
+
+    assert picture(plain) == picture(helped)
+
+
+def test_heatmap_ink_follows_the_brightness_of_the_cell():
+    _, ax = plt.subplots()
+    image = heatmap(ax, [[0.0, 1.0, np.nan]], None, ["low", "high", "none"], "{:.0f}", cmap="cividis")
+    assert {t.get_text(): t.get_color() for t in ax.texts} == {"0": "white", "1": "black"}
+    assert image.get_array().shape == (1, 3) and not ax.get_yticks().size
+    plt.close("all")

@@ -1,0 +1,146 @@
+"Notebooks in this process, and the forks that run them: outputs, errors, limits, nothing left behind."
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from papermill.exceptions import PapermillExecutionError
+
+from brace_nb.companion.runner import run_notebook
+from brace_nb.companion.warm import submit, warm_process
+
+
+def write(path, *cells, parameters=""):
+    "A notebook of these cells, the first of them parameters."
+    kernel = dict(name="python3", language="python", display_name="")
+    nb = nbformat.v4.new_notebook(metadata=dict(kernelspec=kernel))
+    nb.cells = [nbformat.v4.new_code_cell(parameters, metadata=dict(tags=["parameters"]))]
+    nb.cells += [nbformat.v4.new_code_cell(c) for c in cells]
+    nbformat.write(nb, path)
+    return path
+
+
+def outputs(path):
+    "Outputs of all cells, in order."
+    return [o for c in nbformat.read(path, 4).cells for o in c.get("outputs", [])]
+
+
+def test_parameters_outputs_and_magics(tmp_path):
+    cells = ["print(n)", "x = !echo shell\nx[0]", "import pandas as pd\npd.DataFrame({'a': [1]})", "1;"]
+    run_notebook(write(tmp_path / "a.ipynb", *cells, parameters="n = 1"), tmp_path / "b.ipynb", dict(n=5))
+    text, shell, table = outputs(tmp_path / "b.ipynb")
+    assert (
+        text.text == "5\n" and shell.data["text/plain"] == "'shell'" and "<table" in table.data["text/html"]
+    )
+
+
+def test_figures_are_shown_and_closed(tmp_path):
+    cells = ["import matplotlib.pyplot as plt\nplt.plot([1, 2]);", "print(len(plt.get_fignums()))"]
+    run_notebook(write(tmp_path / "a.ipynb", *cells), tmp_path / "b.ipynb")
+    picture, count = outputs(tmp_path / "b.ipynb")
+    assert "image/png" in picture.data and count.text == "0\n"
+
+
+def test_the_first_error_ends_the_run_and_names_its_cell(tmp_path):
+    with pytest.raises(PapermillExecutionError, match="no such thing"):
+        source = write(tmp_path / "a.ipynb", "1", "raise KeyError('no such thing')", "open('x', 'w')")
+        run_notebook(source, tmp_path / "b.ipynb", folder=tmp_path)
+    assert not (tmp_path / "x").exists() and "no such thing" in (tmp_path / "b.ipynb").read_text()
+
+
+def test_a_cell_that_never_ends_is_ended(tmp_path):
+    with pytest.raises(PapermillExecutionError, match="cell 1 ran longer than 0.2 seconds"):
+        run_notebook(write(tmp_path / "a.ipynb", "while True: pass"), tmp_path / "b.ipynb", cell_seconds=0.2)
+
+
+def work(kind, folder):
+    "What the forks do here: say who they are, start a subprocess, wait."
+    folder = Path(folder)
+    if kind == "modules":
+        print(
+            sorted({"torch", "pandas"} & sys.modules.keys()), os.environ.get("MINE"), os.getcwd(), flush=True
+        )
+        return 7
+    if kind == "fails":
+        raise RuntimeError("told to")
+    sleeper = subprocess.Popen(["sleep", "600"])
+    (folder / "pids").write_text(f"{os.getpid()} {sleeper.pid}")
+    time.sleep(600)
+
+
+CLIENT = (
+    "import sys; from brace_nb.companion.warm import submit;"
+    "sys.exit(submit({path!r}, dict(kind={kind!r}, folder={folder!r})))"
+)
+
+
+@pytest.fixture
+def warm(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with warm_process("test_runner:work", ("pandas",)) as path:
+        yield path
+
+
+def client(path, kind, folder, **options):
+    "A process that submits a job, as the scheduler's jobs do."
+    code = CLIENT.format(path=path, kind=kind, folder=str(folder))
+    return subprocess.Popen([sys.executable, "-c", code], cwd=folder, **options)
+
+
+def wait_for(condition, seconds=20):
+    "Wait until something is true; say whether it became so."
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+def gone(pid):
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_fork_has_the_imports_and_the_surroundings_of_its_job(warm, tmp_path):
+    job = client(
+        warm, "modules", tmp_path, stdout=subprocess.PIPE, text=True, env=os.environ | {"MINE": "yes"}
+    )
+    assert job.communicate(timeout=60)[0].strip() == f"['pandas'] yes {tmp_path}" and job.returncode == 7
+    job = client(warm, "fails", tmp_path, stderr=subprocess.PIPE, text=True)
+    assert "RuntimeError: told to" in job.communicate(timeout=60)[1] and job.returncode == 1
+
+
+@pytest.mark.parametrize("victim", ["job", "fork"])
+def test_kill_leaves_nothing_behind(warm, tmp_path, victim):
+    job = client(warm, "sleeps", tmp_path)
+    assert wait_for((tmp_path / "pids").exists, 60)
+    assert wait_for(lambda: len((tmp_path / "pids").read_text().split()) == 2)
+    fork, sleeper = map(int, (tmp_path / "pids").read_text().split())
+    os.kill(job.pid if victim == "job" else fork, signal.SIGKILL)
+    assert wait_for(lambda: gone(fork) and gone(sleeper))
+    assert job.wait(timeout=20) != 0
+    again = client(warm, "modules", tmp_path, stdout=subprocess.DEVNULL)
+    assert again.wait(timeout=60) == 7
+
+
+def test_the_end_of_the_engine_ends_the_forks(tmp_path):
+    code = (
+        "from brace_nb.companion.warm import submit, warm_process\n"
+        "with warm_process('test_runner:work') as path:\n"
+        f"    submit(path, dict(kind='sleeps', folder={str(tmp_path)!r}))"
+    )
+    paths = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    engine = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": paths})
+    assert wait_for(lambda: (tmp_path / "pids").exists() and " " in (tmp_path / "pids").read_text(), 60)
+    engine.kill()
+    assert wait_for(lambda: all(gone(int(p)) for p in (tmp_path / "pids").read_text().split()))
+    engine.wait()
+
+
+def test_no_warm_process_is_an_error_after_some_patience(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        submit(str(tmp_path / "none"), {}, patience=0.1)
