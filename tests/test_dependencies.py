@@ -224,7 +224,7 @@ def test_what_python_loads_lies_in_the_closure():
     command = [sys.executable, "-c", LOADED, *statements]
     said = subprocess.run(command, cwd=root(), capture_output=True, text=True, check=True)
     lines = [json.loads(line) for line in said.stdout.splitlines()]
-    assert [statement for statement, _ in lines] == statements
+    assert [statement for statement, _ in lines] == statements, said.stderr
     for statement, loaded in lines:
         lost = set(loaded) - code_closure([statement]).keys()
         assert not lost, f"{statement} runs {lost}"

@@ -14,9 +14,17 @@ __getattr__, __dir__, __all__ = lazy(
     claims="VERDICTS load_claims record verdict",
     ledger_pages="counts ledger problems to_markdown to_text write_ledger",
     dependencies="code_closure code_digest imports lazy_table module_of",
-    experiments="Experiment Profile code_cells find_experiments load_profile parameters require select",
-    staleness="DATA PACKAGES differences digest fingerprint package_versions reasons_to_run result_of stale",
-    processes="die_with_parent follow_parent locked",
+    experiments=(
+        "Experiment Profile chosen_by code_cells find_experiments load_profile parameters require select"
+    ),
+    staleness=(
+        "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
+        "result_of stale"
+    ),
+    processes="follow_parent locked",
+    runner="CellTimeout notebook_environment run_notebook set_threads",
+    schedule="expected_seconds known_seconds longest_chains remember_seconds time_left",
+    warm="die_with_parent serve submit warm_process",
     publishing="collect forget_lost join_tables publish read_facts split_tables",
     runs="provenance run_one",
     engine="Follow job make",

@@ -9,7 +9,7 @@ import json
 import math
 from functools import lru_cache
 from pathlib import Path
-from ..core.files import write_atomic
+from ..core.files import read_json, write_atomic
 from .folders import root, run_facts, run_folder
 
 # %% auto #0
@@ -122,13 +122,14 @@ def record(
 ) -> str:  # The verdict
     "Write one measurement of the running experiment; the ledger collects them."
     row, measured = _row(id), _plain(measured)
-    result = verdict(row, measured, None if holds is None else bool(holds))
+    holds = None if holds is None else bool(holds)
+    result = verdict(row, measured, holds)
     if result == "refuted" and not note:
         raise ValueError(f"row {id!r} would be refuted: the note must say by what proof or counterexample.")
     path = run_folder() / "claims.json"
-    records = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    records = read_json(path) if path.exists() else {}
     if "experiment" in run_facts() and id in records:
         raise ValueError(f"row {id!r} is recorded twice in this run.")
-    records[id] = dict(measured=measured, verdict=result, note=note)
+    records[id] = dict(measured=measured, holds=holds, note=note)
     write_atomic(path, json.dumps(records, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     return result

@@ -16,29 +16,31 @@ __all__ = ['readme', 'parser', 'main']
 def _figures(a) -> int:
     from brace_nb.companion.engine import make
 
-    return make(a.profile, a.only, a.cores, a.dry_run, a.snakemake_profile, a.force, a.strict)
+    if a.cell_seconds:
+        os.environ["BRACE_NB_CELL_SECONDS"] = str(a.cell_seconds)
+    options = dict(dry_run=a.dry_run, snakemake_profile=a.snakemake_profile, force=a.force, strict=a.strict)
+    return make(a.profile, a.only, a.cores, **options, accepted=a.accept)
 
 
 def _job(a) -> int:
-    from brace_nb.companion.engine import job
+    from brace_nb.companion.warm import VARIABLE, submit
 
-    return job(a.name, a.profile)
+    job = dict(name=a.name, profile=a.profile, force=a.force)
+    if os.environ.get(VARIABLE):
+        return submit(os.environ[VARIABLE], job)
+    from brace_nb.companion import engine, processes
 
-# %% ../../nbs/7_companion/12_cli.ipynb #69b153fb
-def _measured_seconds(profile: str) -> dict[str, float]:
-    "Experiment -> seconds, from the facts of the published figures."
-    from brace_nb.companion.folders import figures_folder
-    from brace_nb.companion.publishing import read_facts
-
-    makers = [facts["experiments"] for facts in read_facts(figures_folder(profile)).values()]
-    return {name: e["run"]["seconds"] for part in makers for name, e in part.items()}
+    processes.follow_parent()
+    return engine.job(**job)
 
 # %% ../../nbs/7_companion/12_cli.ipynb #62fb4e13
 def _list(a) -> int:
     from brace_nb.companion.experiments import find_experiments
+    from brace_nb.companion.schedule import known_seconds
     from brace_nb.companion.staleness import result_of, stale
 
-    found, published = find_experiments(a.profile), _measured_seconds(a.profile)
+    broken = {}
+    found, published = find_experiments(a.profile, broken), known_seconds(a.profile)
     waiting = stale(found)
     print(f"{'experiment':34} {'seconds':>8}  {'rows':>4}  state")
     for name, e in found.items():
@@ -47,7 +49,9 @@ def _list(a) -> int:
         state = waiting[name][0] if name in waiting else "up to date"
         needs = f"; needs {', '.join(e.needs)}" if e.needs else ""
         print(f"{name:34} {seconds:>8}  {len(e.claims):>4}  {state}{needs}")
-    return 0
+    for name, why in broken.items():
+        print(f"{name:34} {'':>8}  {'':>4}  cannot run: {why}")
+    return int(bool(broken))
 
 # %% ../../nbs/7_companion/12_cli.ipynb #36132362
 def _claims(a) -> int:
@@ -156,6 +160,9 @@ def _add_figures(commands) -> None:
     c.add_argument("--dry-run", action="store_true", help="say what would run, and why")
     c.add_argument("--force", action="store_true", help="run them even when nothing changed")
     c.add_argument("--strict", action="store_true", help=_ACCEPTED)
+    c.add_argument("--accept", default="", metavar="NAME", help="keep a result although its inputs changed")
+    limit = "end a cell that runs longer (default: no limit)"
+    c.add_argument("--cell-seconds", type=float, default=0, metavar="S", help=limit)
     slurm = "for clusters: a Snakemake profile, such as data/profiles/slurm"
     c.add_argument("--snakemake-profile", default="", metavar="DIR", help=slurm)
 
@@ -174,6 +181,7 @@ def _add_project(commands) -> None:
     c = _add(commands, "job", _job, "run one experiment in this process (what Snakemake calls)")
     c.add_argument("name")
     c.add_argument("--profile", default="cpu")
+    c.add_argument("--force", action="store_true")
 
 # %% ../../nbs/7_companion/12_cli.ipynb #433db001
 def _add_binarize(commands) -> None:

@@ -40,12 +40,32 @@ def _lazy_calls(tree: ast.AST) -> list[ast.Call]:
 def code_digest(
     source: str,  # Python code
     lazy: bool = True,  # False leaves out a lazy table: what it leads to is in the closure
+    docstrings: bool = False,  # Do they count? In a notebook they may be read
 ) -> str:  # 16 hexadecimal digits
     "A digest of what the code does."
-    tree = without_docstrings(ast.parse(source))
+    tree = ast.parse(source) if docstrings else without_docstrings(ast.parse(source))
     for call in [] if lazy else _lazy_calls(tree):
         call.keywords = []
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+
+# %% ../../nbs/7_companion/05_dependencies.ipynb #6fd1ca18
+def _by_name(nodes: list[ast.AST], inside: str) -> set[tuple[str, str | None]]:
+    "Modules that `import_module` asks for: by a relative name, or all of the part when only the run knows."
+    found = set()
+    for call in (n for n in nodes if isinstance(n, ast.Call) and n.args):
+        if getattr(call.func, "attr", getattr(call.func, "id", "")) not in ("import_module", "__import__"):
+            continue
+        name = getattr(call.args[0], "value", None)
+        if not isinstance(name, str):
+            found.add((inside, "*"))
+        elif name.startswith("."):
+            found.add((inside + "." + name.lstrip("."), None))
+    return found
+
+
+def _defines_lazy(tree: ast.AST) -> bool:
+    "Is this the module of `lazy` itself? What it imports by name is in the tables of the parts."
+    return any(isinstance(n, ast.FunctionDef) and n.name == "lazy" for n in ast.walk(tree))
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #9a30bd6b
 def _statements(nodes: list[ast.AST], package: list[str]) -> Iterator[tuple[str, str | None]]:
@@ -74,8 +94,11 @@ def imports(
     "What code imports of a package."
     if not inside and package not in source:
         return set()
-    nodes = list(ast.walk(without_docstrings(ast.parse(source))))
+    tree = without_docstrings(ast.parse(source))
+    nodes = list(ast.walk(tree))
     found = {*_statements(nodes, inside.split(".")), *_mentions(nodes, package)}
+    if inside and not _defines_lazy(tree):
+        found |= _by_name(nodes, inside)
     return {(module, name) for module, name in found if module.split(".")[0] == package}
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #2f40b8e4
@@ -98,7 +121,7 @@ def lazy_table(
 class ModuleFile:
     "A module of the package as it stands in its file."
 
-    digest: str
+    digest: str  # Of its code, and for an `__init__` of the files beside it that are not Python
     imports: frozenset  # (Module, name)
     lazy: dict  # Public name -> module of the part
 
@@ -112,7 +135,8 @@ def _read(path: Path, stamp: tuple, inside: str) -> ModuleFile:
     source, package = path.read_text(encoding="utf-8"), inside.split(".")[0]
     part = path.name == "__init__.py"
     table = lazy_table(source) if part else {}
-    return ModuleFile(code_digest(source, not part), frozenset(imports(source, package, inside)), table)
+    digest = code_digest(source, not part) + (_data_beside(path.parent) if part else "")
+    return ModuleFile(digest, frozenset(imports(source, package, inside)), table)
 
 
 def read_module(
@@ -125,8 +149,16 @@ def read_module(
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     if not file.exists():
         return _NOTHING if path.is_dir() else None
-    state = file.stat()
-    return _read(file, (state.st_mtime_ns, state.st_size), inside)
+    states = [p.stat() for p in ([file, *path.iterdir()] if path.is_dir() else [file])]
+    return _read(file, tuple((s.st_mtime_ns, s.st_size) for s in states), inside)
+
+# %% ../../nbs/7_companion/05_dependencies.ipynb #a4669550
+def _data_beside(folder: Path) -> str:
+    "A digest of the files of a package that are not Python; empty when there are none."
+    skipped = (".py", ".pyc", ".ipynb", ".typed")
+    files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix not in skipped)
+    content = [p.name.encode() + hashlib.sha256(p.read_bytes()).digest() for p in files]
+    return hashlib.sha256(b"".join(content)).hexdigest()[:16] if files else ""
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #c9c1eaaa
 def _next(folder: Path, module: str, name: str | None) -> set[tuple[str, str | None]]:

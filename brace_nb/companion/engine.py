@@ -6,18 +6,18 @@
 from __future__ import annotations
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from ..core.files import write_atomic
-from . import experiments, processes, publishing, runs
+from ..core.files import read_json, write_atomic
+from . import experiments, processes, publishing, runs, schedule, warm
 from .experiments import Experiment
 from .folders import derived, figures_folder, root
 from .ledger_pages import problems, to_text
-from .staleness import result_of, stale
+from .dependencies import code_closure
+from .staleness import accept, damaged, fingerprint, result_of, stale
 
 # %% auto #0
 __all__ = ['job', 'Follow', 'make']
@@ -42,14 +42,14 @@ def _traceback(error: BaseException) -> str:
 def job(
     name: str,  # "part/name"
     profile: str,  # Name of a profile
+    force: bool = False,  # Also when its results are up to date
 ) -> int:  # Exit code
     "Run one experiment and leave its state for `Follow`."
-    processes.follow_parent()
     start = time.time()
     _say_state(name, profile, "running", start)
     try:
         with processes.locked(derived(profile) / "locks" / f"{name}.lock"):
-            _say_state(name, profile, "done" if runs.run_one(name, profile) else "unchanged", start)
+            _say_state(name, profile, "done" if runs.run_one(name, profile, force) else "unchanged", start)
     except BaseException as error:
         log = derived(profile) / "logs" / f"{name}.log"
         write_atomic(log, _traceback(error))
@@ -64,36 +64,53 @@ def _clock(seconds: float) -> str:
 
 
 class Follow:
-    "Prints which experiment starts and ends, k of n, and the time so far."
+    "Prints which experiment starts and ends, k of n, the time so far and the time that is left."
 
-    def __init__(self, todo: list[Experiment], say=print):
+    def __init__(self, todo: list[Experiment], cores: int = 1, say=print):
         self.todo = {e.name: e for e in todo}
-        self.say = say
+        self.cores, self.say = cores, say
         self.start = self.beat = time.time()
-        self.states = {}  # Name -> state that was reported
+        self.states, self.started, self.took = {}, {}, {}  # By name: last state, when it began, its seconds
+        known = schedule.known_seconds(todo[0].profile) if todo else {}
+        self.seconds = schedule.expected_seconds(self.todo, known)
+
+    def left(self) -> float:
+        "Seconds until everything is done, by the times of earlier runs."
+        open_ = {n: e for n, e in self.todo.items() if self.states.get(n, "running") == "running"}
+        passed = {n: time.time() - self.started[n] for n in open_ if n in self.started}
+        rest = {n: max(self.seconds[n] - passed.get(n, 0), 0.05 * self.seconds[n]) for n in open_}
+        return schedule.time_left(open_, rest, passed.keys(), self.cores)
 
     def tell(self, text: str) -> None:
-        "A line with k of n and the time so far."
+        "A line with k of n, the time so far and what is left."
         ended = sum(s != "running" for s in self.states.values())
-        self.say(f"[{ended}/{len(self.todo)}] {_clock(time.time() - self.start)}  {text}", flush=True)
+        clock = _clock(time.time() - self.start)
+        self.say(f"[{ended}/{len(self.todo)}] {clock}, about {_clock(self.left())} left  {text}", flush=True)
         self.beat = time.time()
 
     def _news(self, experiment: Experiment) -> dict | None:
         "The state of a job, when it is another than the one reported."
         path = derived(experiment.profile) / "state" / f"{experiment.name}.json"
-        now = json.loads(path.read_text()) if path.exists() else None
+        now = read_json(path) if path.exists() else None
         return now if now and now["state"] != self.states.get(experiment.name) else None
+
+    def _report(self, name: str, now: dict) -> None:
+        "Say what became of a job."
+        self.states[name] = now["state"]
+        if now["state"] == "running":
+            self.started[name] = time.time()
+            return self.tell(f"{name}: running")
+        self.took[name] = now["seconds"]
+        self.tell(f"{name}: {now['state']} in {now['seconds']:.0f} s")
+        if now["state"] == "failed":
+            log = derived(self.todo[name].profile) / "logs" / f"{name}.log"
+            self.say(log.read_text(errors="replace")[-6000:], flush=True)
 
     def look(self) -> None:
         "Report what changed since the last look; a sign of life every half minute."
         for name, e in self.todo.items():
             if now := self._news(e):
-                self.states[name] = now["state"]
-                took = "" if now["state"] == "running" else f" in {now['seconds']:.0f} s"
-                self.tell(f"{name}: {now['state']}{took}")
-                if now["state"] == "failed":
-                    log = derived(e.profile) / "logs" / f"{name}.log"
-                    self.say(log.read_text(errors="replace")[-6000:], flush=True)
+                self._report(name, now)
         if time.time() - self.beat > 30:
             self.tell("running: " + ", ".join(n for n, s in self.states.items() if s == "running"))
 
@@ -103,36 +120,25 @@ def _costs(results: list[dict], cores: int) -> dict:
     minutes = round(sum(r["run"]["seconds"] for r in results) / 60, 1)
     return dict(experiments=len(results), cores=cores, job_minutes=minutes)
 
-
-def _close(before: dict, now: dict) -> bool:
-    "Are the costs about what they were?"
-
-    def near(key):
-        return abs(before.get(key, 0) - now.get(key, 0)) <= 0.25 * now.get(key, 0)
-
-    return before.get("experiments") == now["experiments"] and near("job_minutes") and near("minutes")
-
 # %% ../../nbs/7_companion/11_engine.ipynb #96dddbcb
-def _remember(profile: str, ran: list[Experiment], seconds: float, cores: int) -> None:
-    "Keep what a profile costs, when all its experiments have results."
-    results = [result_of(e) for e in experiments.find_experiments(profile).values()]
-    if None in results:
-        return
+def _remember(profile: str, follow: Follow, seconds: float, cores: int) -> None:
+    "Keep the times of a run; the committed ones change when somebody asks (`RETIME=1`) or there are none."
+    done = {n: s for n, s in follow.took.items() if follow.states[n] == "done"}
+    schedule.remember_seconds(profile, done)
     path = root() / "figures/profiles.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
-    before, now = known.get(profile, {}), _costs(results, cores)
-    if len(ran) == len(results):
-        now["minutes"] = round(seconds / 60, 1)
-    elif "minutes" in before:
-        now["minutes"] = before["minutes"]
-    if not _close(before, now):
+    known = read_json(path) if path.exists() else {}
+    results = [result_of(e) for e in experiments.find_experiments(profile, {}).values()]
+    if len(done) == len(results) and (os.environ.get("RETIME") or profile not in known):
+        now = _costs(results, cores) | dict(minutes=round(seconds / 60, 1), seconds=done)
         write_atomic(path, json.dumps(known | {profile: now}, indent=1, sort_keys=True) + "\n")
 
 # %% ../../nbs/7_companion/11_engine.ipynb #44fc55d1
 _OPTIONS = "--nolock --rerun-incomplete --keep-going --quiet all --rerun-triggers input"
 
 
-def _command(profile: str, todo: list[Experiment], cores: int, snakemake_profile: str) -> list[str]:
+def _command(
+    profile: str, todo: list[Experiment], cores: int, snakemake_profile: str, force: bool
+) -> list[str]:
     "The call of Snakemake."
     where = ["--cores", str(cores)]
     if snakemake_profile:
@@ -140,16 +146,34 @@ def _command(profile: str, todo: list[Experiment], cores: int, snakemake_profile
     files = ["--snakefile", str(root() / "Snakefile"), "--directory", str(derived(profile))]
     targets = [f"done/{e.name}.json" for e in todo]
     start = [sys.executable, "-m", "snakemake", *files, *_OPTIONS.split(), *where]
-    return [*start, "--config", f"profile={profile}", "--", *targets]
+    return [*start, "--config", f"profile={profile}", f"force={int(force)}", "--", *targets]
 
 
-def _clear(profile: str, todo: list[Experiment], force: bool) -> None:
-    "Forget the stamps and states of experiments that will run."
+def _clear(profile: str, todo: list[Experiment]) -> None:
+    "Forget stamps and states of experiments that will run; results stay until the new ones are whole."
     for e in todo:
         runs.stamp(e).unlink(missing_ok=True)
         (derived(profile) / "state" / f"{e.name}.json").unlink(missing_ok=True)
-        if force:
-            shutil.rmtree(e.folder / "out", ignore_errors=True)
+
+# %% ../../nbs/7_companion/11_engine.ipynb #1b9d51ec
+_ALWAYS = ("papermill", "execnb.shell", "matplotlib.pyplot", "pandas", "yaml")
+_SCIENCE = ("torch", "scipy.stats", "sklearn.linear_model", "pyarrow.parquet", "numba")
+_ENCODERS = ("brace_nb.foundations:import_open_clip",)
+
+
+def _preload(todo: list[Experiment]) -> tuple[str, ...]:
+    "What the warm process imports for these experiments."
+    sources = [source for e in todo for source in e.sources]
+    if not any(m.count(".") > 1 and ".companion." not in m for m in code_closure(sources)):
+        return _ALWAYS
+    return _ALWAYS + _SCIENCE + _ENCODERS
+
+
+def _surroundings(profile: str, socket: str) -> dict[str, str]:
+    "Variables for Snakemake and its jobs; it keeps its own files below `data/derived`, also without a home."
+    cache = derived(profile) / ".cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    return os.environ | {"XDG_CACHE_HOME": str(cache), warm.VARIABLE: socket}
 
 # %% ../../nbs/7_companion/11_engine.ipynb #ac5993a4
 def _wait(engine: subprocess.Popen, follow: Follow) -> int:
@@ -167,15 +191,18 @@ def _wait(engine: subprocess.Popen, follow: Follow) -> int:
     return engine.returncode
 
 # %% ../../nbs/7_companion/11_engine.ipynb #f0e627dd
-def _snakemake(profile: str, todo: list[Experiment], command: list[str], lock: int, say) -> int:
+def _snakemake(profile: str, todo: list[Experiment], command: list[str], lock: int, follow: Follow) -> int:
     "Run Snakemake for these experiments and follow it."
-    path, follow = derived(profile) / "snakemake.log", Follow(todo, say)
-    inherit = dict(pass_fds=[lock], preexec_fn=processes.die_with_parent)
-    with open(path, "wb") as log:
+    path = derived(profile) / "snakemake.log"
+    with (
+        warm.warm_process("brace_nb.companion.engine:job", _preload(todo)) as socket,
+        open(path, "wb") as log,
+    ):
+        inherit = dict(pass_fds=[lock], preexec_fn=warm.die_with_parent, env=_surroundings(profile, socket))
         engine = subprocess.Popen(command, cwd=root(), stdout=log, stderr=subprocess.STDOUT, **inherit)
         code = _wait(engine, follow)
     if code not in (0, 130) and "failed" not in follow.states.values():
-        say(path.read_text(errors="replace")[-3000:])
+        follow.say(path.read_text(errors="replace")[-3000:] or "Snakemake ended without a word.")
     return code
 
 # %% ../../nbs/7_companion/11_engine.ipynb #e1f73654
@@ -210,18 +237,17 @@ def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, fo
     "Run experiments; returns the exit code."
     if not todo:
         return 0
-    _clear(profile, todo, force)
-    start = time.time()
-    code = _snakemake(profile, todo, _command(profile, todo, cores, snakemake_profile), lock, say)
-    if code == 0:
-        _remember(profile, todo, time.time() - start, cores)
+    _clear(profile, todo)
+    follow = Follow(todo, cores, say)
+    code = _snakemake(profile, todo, _command(profile, todo, cores, snakemake_profile, force), lock, follow)
+    _remember(profile, follow, time.time() - follow.start, cores)
     return code
 
 
 def _publish_all(chosen: dict[str, Experiment], profile: str, only: str, code: int) -> list[dict]:
     "Publish every finished run; returns the ledger."
     for e in chosen.values():
-        if result_of(e):
+        if result_of(e) and not damaged(e):
             publishing.publish(e)
     if not only and code == 0:
         publishing.forget_lost(profile)
@@ -237,6 +263,21 @@ def _plan(chosen: dict[str, Experiment], profile: str, force: bool, say) -> dict
     return reasons
 
 # %% ../../nbs/7_companion/11_engine.ipynb #8f4298eb
+def _say_broken(broken: dict[str, str], say) -> None:
+    "Notebooks that cannot run; the others go on."
+    for name, why in broken.items():
+        say(f"  ! {name} cannot run: {why}", flush=True)
+
+
+def _accept(chosen: dict[str, Experiment], say) -> int:
+    "Keep results by hand."
+    for e in chosen.values():
+        changed = accept(e, os.environ.get("USER", "somebody"))
+        write_atomic(runs.stamp(e), json.dumps(fingerprint(e), indent=1))
+        say(f"{e.name}: kept by hand although {', '.join(changed) or 'nothing changed'}", flush=True)
+    return 0
+
+# %% ../../nbs/7_companion/11_engine.ipynb #3b92067a
 def make(
     profile: str = "cpu",  # Name of a profile
     only: str = "",  # Part or experiment, several with commas
@@ -245,20 +286,28 @@ def make(
     snakemake_profile: str = "",  # Folder of a Snakemake profile, for clusters
     force: bool = False,  # Run the chosen experiments even when nothing changed
     strict: bool = False,  # Fail when a row of the ledger is unmeasured or not as accepted
+    accepted: str = "",  # Experiments whose results are kept although something changed
     say=print,
 ) -> int:  # Exit code
     "Bring the figures of a profile up to date and print the ledger's state."
     experiments.require(experiments.load_profile(profile))
-    chosen = experiments.select(experiments.find_experiments(profile), only)
+    broken = {}
+    found = experiments.find_experiments(profile, broken)
+    chosen = experiments.select(found, accepted or only, broken)
+    broken = {n: why for n, why in broken.items() if experiments.chosen_by(n, only)}
     with processes.locked(derived(profile) / "lock") as lock:
+        if accepted:
+            return _accept({n: e for n, e in chosen.items() if experiments.chosen_by(n, accepted)}, say)
+        _say_broken(broken, say)
         reasons = _plan(chosen, profile, force, say)
         if dry_run:
             _say_plan(reasons, say)
-            return 0
+            return int(bool(broken))
         todo = [chosen[name] for name in reasons]
         code = _run(profile, todo, cores or os.cpu_count() or 1, snakemake_profile, force, lock, say)
         rows = _publish_all(chosen, profile, only, code)
     wrong = _say_ledger(rows, chosen, profile, only, say)
     if code:
         _say_failed([name for name in reasons if stale({name: chosen[name]})], profile, say)
-    return code or (3 if strict and wrong else 0)
+    _say_broken(broken, say)
+    return code or int(bool(broken)) or (3 if strict and wrong else 0)

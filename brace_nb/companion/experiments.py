@@ -6,26 +6,44 @@
 from __future__ import annotations
 import ast
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from .folders import derived, root
+from ..core.files import read_json
 
 # %% auto #0
-__all__ = ['code_cells', 'parameters', 'Profile', 'load_profile', 'require', 'Experiment', 'find_experiments', 'select']
+__all__ = ['code_cells', 'parameters', 'Profile', 'load_profile', 'require', 'Experiment', 'find_experiments', 'chosen_by',
+           'select']
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #caf9b20b
 from .folders import artifacts, output  # noqa: F401  (until every notebook imports from the part)
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #cac920be
+def _as_python(source: str, where: str) -> str:
+    "A cell as Python: IPython's magics and shell lines become the calls that they stand for."
+    try:
+        ast.parse(source)
+        return source
+    except SyntaxError:
+        from IPython.core.inputtransformer2 import TransformerManager
+
+        source = TransformerManager().transform_cell(source)
+    try:
+        ast.parse(source)
+        return source
+    except SyntaxError as error:
+        raise ValueError(f"{where}: not Python, line {error.lineno}: {error.msg}. Repair the cell.") from None
+
+
 def code_cells(
     path: Path | str,  # A notebook
 ) -> list[dict]:  # Dicts with `source` and `tags`
-    "The code cells of a notebook, without nbdev's directives and IPython magics."
+    "The code cells of a notebook, as they run."
     cells = []
-    for cell in json.loads(Path(path).read_text(encoding="utf-8"))["cells"]:
+    for i, cell in enumerate(read_json(path, "Repair the notebook.")["cells"]):
         if cell["cell_type"] == "code":
-            lines = "".join(cell["source"]).splitlines()
-            source = "\n".join(l for l in lines if not l.lstrip().startswith(("%", "!", "#|")))
+            source = _as_python("".join(cell["source"]), f"{path}, cell {i}")
             cells.append(dict(source=source, tags=cell["metadata"].get("tags", [])))
     return cells
 
@@ -82,11 +100,11 @@ class Profile:
 def load_profile(
     name: str,  # Stem of a file in data/profiles
 ) -> Profile:
-    "Read a profile."
+    "Read a profile; its name is made of letters, digits, _ and -."
     import yaml
 
     folder = root() / "data/profiles"
-    known = sorted(p.stem for p in folder.glob("*.yaml"))
+    known = sorted(p.stem for p in folder.glob("*.yaml") if re.fullmatch(r"[\w-]+", p.stem, re.ASCII))
     if name not in known:
         raise ValueError(f"unknown profile {name!r}; known: {', '.join(known)}.")
     content = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8")) or {}
@@ -119,7 +137,7 @@ class Experiment:
     values: dict  # Parameters after the profile
     needs: list[str]  # Experiments whose artifacts it loads
     claims: list[str]  # Ledger ids it records
-    sources: list[str] = field(repr=False, default_factory=list)  # Its code cells
+    sources: list[str] = field(repr=False, default_factory=list)  # Its code cells, without the parameters
 
     @property
     def threads(self) -> int:
@@ -149,9 +167,19 @@ def _literal_calls(sources: list[str], function: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #8f255d14
+_NAME = re.compile(r"[\w-]+/[\w-]+", re.ASCII)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"an experiment is named with letters, digits, _ and -; got {name!r}. Rename it.")
+
+
 def _read_experiment(path: Path, name: str, profile: Profile) -> Experiment:
     "An experiment with the parameters that a profile gives it."
-    values, sources = parameters(path), [c["source"] for c in code_cells(path)]
+    _check_name(name)
+    values, cells = parameters(path), code_cells(path)
+    sources = [c["source"] for c in cells if "parameters" not in c["tags"]]
     own = profile.experiments.get(name, {})
     if unknown := sorted(own.keys() - values.keys()):
         raise ValueError(
@@ -175,16 +203,42 @@ def _visit(found: dict[str, Experiment], name: str, path: list[str], ordered: di
     ordered[name] = found[name]
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #afe13b46
-def find_experiments(
-    profile: str = "cpu",  # Name of a profile
-) -> dict[str, Experiment]:  # In an order that respects the needs
-    "All experiments under a profile; errors for unknown or unread parameters, unknown or circular needs."
-    chosen, folder, found = load_profile(profile), root() / "nbs/experiments", {}
+def _read_all(profile: Profile, broken: dict[str, str]) -> dict[str, Experiment]:
+    "Every notebook that can be read; `broken` takes the others, with what is wrong."
+    folder, found = root() / "nbs/experiments", {}
     for path in sorted(folder.glob("*/*.ipynb")):
         name = path.relative_to(folder).with_suffix("").as_posix()
-        found[name] = _read_experiment(path, name, chosen)
-    if unknown := sorted(chosen.experiments.keys() - found.keys()):
+        try:
+            found[name] = _read_experiment(path, name, profile)
+        except (ValueError, KeyError, TypeError) as error:
+            broken[name] = str(error)
+    return found
+
+
+def _leave_out_what_needs(found: dict[str, Experiment], broken: dict[str, str]) -> None:
+    "An experiment that needs a broken one is broken too."
+    for _ in found:
+        for name in list(found):
+            if lost := [need for need in found[name].needs if need in broken]:
+                broken[name] = f"needs {', '.join(lost)}, which cannot run"
+                del found[name]
+
+# %% ../../nbs/7_companion/06_experiments.ipynb #32513ba3
+def find_experiments(
+    profile: str = "cpu",  # Name of a profile
+    broken: dict[str, str]
+    | None = None,  # Takes experiments that cannot run, and why; None makes that an error
+) -> dict[str, Experiment]:  # In an order that respects the needs
+    "All experiments under a profile; errors for unknown or unread parameters, unknown or circular needs."
+    chosen, wrong = load_profile(profile), {}
+    found = _read_all(chosen, wrong)
+    if unknown := sorted(chosen.experiments.keys() - found.keys() - wrong.keys()):
         raise ValueError(f"profile {profile!r} names unknown experiments {unknown}.")
+    if wrong and broken is None:
+        raise ValueError("; ".join(wrong.values()))
+    if broken is not None:
+        _leave_out_what_needs(found, wrong)
+        broken |= wrong
     ordered = {}
     for name in found:
         _visit(found, name, [], ordered)
@@ -194,21 +248,27 @@ def find_experiments(
 experiments = find_experiments  # the name until every part has moved
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #dd1c27d4
-def _matches(name: str, pattern: str) -> bool:
-    return name == pattern or name.startswith(pattern + "/")
+def chosen_by(
+    name: str,  # "part/name"
+    only: str,  # "part", "part/name", or several with commas; empty is all
+) -> bool:
+    "Does the choice mean this experiment?"
+    patterns = [p for p in only.split(",") if p]
+    return not patterns or any(name == p or name.startswith(p + "/") for p in patterns)
 
 
 def select(
     found: dict[str, Experiment],  # From `find_experiments`
     only: str = "",  # "part", "part/name", or several with commas; empty is all
+    broken: dict[str, str] | None = None,  # Names that exist too, though they cannot run
 ) -> dict[str, Experiment]:  # With what they need
     "The experiments of a part or a name, and those they need."
-    patterns = [p for p in only.split(",") if p]
-    for p in patterns:
-        if not any(_matches(name, p) for name in found):
-            parts = sorted({n.split("/")[0] for n in found})
-            raise ValueError(f"nothing is called {p!r}; parts: {parts}, experiments: {', '.join(found)}.")
-    wanted = {n for n in found if not patterns or any(_matches(n, p) for p in patterns)}
+    names = [*found, *(broken or {})]
+    for p in (p for p in only.split(",") if p):
+        if not any(chosen_by(name, p) for name in names):
+            parts = sorted({n.split("/")[0] for n in names})
+            raise ValueError(f"nothing is called {p!r}; parts: {parts}, experiments: {', '.join(names)}.")
+    wanted = {n for n in found if chosen_by(n, only)}
     for name in reversed(found):
         if name in wanted:
             wanted |= set(found[name].needs)

@@ -6,15 +6,22 @@
 from __future__ import annotations
 import json
 from pathlib import Path
-from ..core.files import write_atomic
-from .claims import VERDICTS, load_claims
+from ..core.files import read_json, write_atomic
+from .claims import VERDICTS, load_claims, verdict
 from .folders import root
 
 # %% auto #0
 __all__ = ['ledger', 'problems', 'counts', 'to_text', 'to_markdown', 'write_ledger']
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #79014827
-_EMPTY = dict(measured=None, verdict="not run", note="")
+_EMPTY = dict(measured=None, holds=None, note="")
+
+
+def _verdict(row: dict, record: dict) -> str:
+    "The verdict of a row as it stands now; a row and a measurement that do not fit each other are named."
+    if record["measured"] is None:
+        return "not run"
+    return verdict(row, record["measured"], record["holds"])
 
 
 def _entry(id: str, row: dict, record: dict) -> dict:
@@ -22,12 +29,16 @@ def _entry(id: str, row: dict, record: dict) -> dict:
     said = {key: row[key] for key in ("seed", "where", "says")}
     said |= dict(unit=row.get("unit", ""), tolerance=row.get("tolerance"))
     said |= dict(needs=row["needs"], experiment=row["experiment"], accepted=row["verdict"])
+    try:
+        said["verdict"] = _verdict(row, record)
+    except ValueError as error:
+        raise ValueError(f"row {id!r} of data/claims.yaml: {error} Run {row['experiment']} again.") from None
     return dict(id=id) | said | {key: record[key] for key in _EMPTY}
 
 
 def ledger(
     claims: dict[str, dict],  # Rows of `load_claims`
-    records: dict[str, dict],  # Id -> {measured, verdict, note}
+    records: dict[str, dict],  # Id -> {measured, holds, note}
 ) -> list[dict]:  # One row each, in the order of the claims
     "Join what the sources say with what we measured."
     kept = {id: records.get(id, _EMPTY) if row["experiment"] else _EMPTY for id, row in claims.items()}
@@ -108,14 +119,16 @@ def to_markdown(rows: list[dict]) -> str:
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #b0e8acc4
 def write_ledger(
-    records: dict[str, dict],  # Measurements of this clone; the rest is kept from the file
+    records: dict[str, dict],  # Measurements of this clone: id -> {measured, holds, note}
     folder: Path | str | None = None,  # Where CLAIMS.md and claims.json live; `figures/` when None
+    finished: set[str] = frozenset(),  # Experiments whose measurements are all in `records`
 ) -> list[dict]:  # The ledger
-    "Update claims.json and CLAIMS.md with these measurements."
+    "Update claims.json and CLAIMS.md; rows of experiments that did not run here are kept from the file."
     folder = Path(folder or root() / "figures")
     path = folder / "claims.json"
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    kept = {r["id"]: {k: r[k] for k in _EMPTY} for r in before if r["measured"] is not None}
+    before = read_json(path, "Restore it with git, or delete it and run everything.") if path.exists() else []
+    old = [r for r in before if r["measured"] is not None and r["experiment"] not in finished]
+    kept = {r["id"]: {k: r.get(k) for k in _EMPTY} for r in old}
     rows = ledger(load_claims(), kept | records)
     write_atomic(path, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     write_atomic(folder / "CLAIMS.md", to_markdown(rows))

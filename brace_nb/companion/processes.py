@@ -6,12 +6,11 @@
 from __future__ import annotations
 import contextlib
 import os
-import signal
 import time
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['locked', 'follow_parent', 'die_with_parent']
+__all__ = ['locked', 'follow_parent']
 
 # %% ../../nbs/7_companion/08_processes.ipynb #b46fbc74
 def _try_lock(file) -> bool:
@@ -60,11 +59,3 @@ def follow_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def die_with_parent() -> None:
-    "Ask Linux to end this process when its parent ends (used between fork and exec)."
-    import ctypes
-
-    with contextlib.suppress(Exception):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)

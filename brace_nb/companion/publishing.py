@@ -5,17 +5,19 @@
 # %% ../../nbs/7_companion/09_publishing.ipynb #0653f503
 from __future__ import annotations
 import json
+import os
 import re
 from pathlib import Path
-from ..core.files import write_atomic
+from ..core.files import read_json, write_atomic
 from .experiments import Experiment, find_experiments
 from .folders import derived, figures_folder
 from .ledger_pages import write_ledger
 from .processes import locked
-from .staleness import result_of
+from .staleness import damaged, result_of
 
 # %% auto #0
-__all__ = ['join_tables', 'split_tables', 'saved_facts', 'figure_files', 'read_facts', 'publish', 'forget_lost', 'collect']
+__all__ = ['join_tables', 'split_tables', 'saved_facts', 'figure_files', 'read_facts', 'keeps_times', 'publish', 'forget_lost',
+           'collect']
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #9dbe05cb
 _TITLE = "# table: "
@@ -52,7 +54,7 @@ def saved_facts(
     "What `save_figure` left in a finished run."
     folder = experiment.folder / "out"
     paths = [folder / f for f in result_of(experiment)["files"] if re.fullmatch(r"figures/.*\.json", f)]
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    found = [read_json(path) for path in paths]
     return {facts["figure"]: facts for facts in found}
 
 
@@ -68,41 +70,32 @@ def figure_files(
     files = {f: (folder / f).read_bytes() for f in facts["files"] if not f.endswith(".csv")}
     return files | {f"{figure}.csv": join_tables(named).encode()}
 
-# %% ../../nbs/7_companion/09_publishing.ipynb #2b8882f3
+# %% ../../nbs/7_companion/09_publishing.ipynb #244f9a00
 def read_facts(
     folder: Path,  # A figures folder
 ) -> dict[str, dict]:  # Part -> {"experiments": {..}, "figures": {..}}
     "The facts of all published figures."
+    cure = "Restore it with git, or delete it: the next run writes it."
     paths = sorted(folder.glob("*/facts.json"))
-    return {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    return {path.parent.name: read_json(path, cure) for path in paths}
 
-
-def _is_news(old: dict | None, new: dict) -> bool:
-    "Does a run tell more than the one we know? Not when only its time and machine are others."
-    if old is None or old["run"]["dirty"] and not new["run"]["dirty"]:
-        return True
-    return {k: v for k, v in old.items() if k != "run"} != {k: v for k, v in new.items() if k != "run"}
-
-
+# %% ../../nbs/7_companion/09_publishing.ipynb #2b8882f3
 _OF_FIGURE = ("alt", "claims", "deterministic", "experiment")
 _OF_EXPERIMENT = ("profile", "parameters", "inputs")
 
 
-def _split_facts(facts: dict, run: dict) -> tuple[dict, dict]:
-    "What a figure shows, and what its experiment was made from."
+def _split_facts(facts: dict) -> tuple[dict, dict]:
+    "What a figure shows, and what its experiment was made from; when and where it ran stays with the result."
     files = {f: digits for f, digits in facts["files"].items() if not f.endswith(".svg")}
-    figure = {k: facts[k] for k in _OF_FIGURE} | dict(files=files)
-    return figure, {k: facts[k] for k in _OF_EXPERIMENT} | dict(run=run)
+    return {k: facts[k] for k in _OF_FIGURE} | dict(files=files), {k: facts[k] for k in _OF_EXPERIMENT}
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #4f36c945
-def _update(known: dict, name: str, saved: dict[str, dict], run: dict) -> dict:
+def _update(known: dict, name: str, saved: dict[str, dict]) -> dict:
     "The facts of a part after a run of experiment `name` that saved these figures of the part."
     figures = {k: f for k, f in known["figures"].items() if f["experiment"] != name}
     makers = {k: e for k, e in known["experiments"].items() if k != name}
-    old = known["experiments"].get(name)
     for figure, facts in saved.items():
-        figures[figure], maker = _split_facts(facts, run)
-        makers[name] = maker if _is_news(old, maker) else old
+        figures[figure], makers[name] = _split_facts(facts)
     return dict(experiments=makers, figures=figures)
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #75d34570
@@ -125,36 +118,64 @@ def _unpublish(folder: Path, figures: set[str]) -> None:
 # %% ../../nbs/7_companion/09_publishing.ipynb #1e46a58a
 def _publish_facts(experiment: Experiment, folder: Path, saved: dict[str, dict]) -> list[str]:
     "Bring the facts of an experiment's figures up to date; figures it no longer makes are deleted."
-    run, changed = result_of(experiment)["run"], []
+    changed = []
     with locked(derived(experiment.profile) / "locks/facts.lock", patience=120):
         known = read_facts(folder)
         for part in known.keys() | {figure.split("/")[0] for figure in saved}:
             before = known.get(part, dict(experiments={}, figures={}))
             own = {figure: facts for figure, facts in saved.items() if figure.split("/")[0] == part}
-            after = _update(before, experiment.name, own, run)
+            after = _update(before, experiment.name, own)
             _unpublish(folder, before["figures"].keys() - after["figures"].keys())
             if after != before:
                 changed.append(_write_facts(folder, part, after))
     return changed
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #7be33060
+def _marker(experiment: Experiment) -> Path:
+    "The file that says: what is published comes from this very run."
+    return experiment.folder / "out" / "published"
+
+
+def keeps_times(
+    experiment: Experiment,
+    saved: dict[str, dict],  # From `saved_facts`
+) -> bool:
+    "Are the published times those of this code? Then a new run only says how busy the machine was."
+    timed = [facts for facts in saved.values() if not facts["deterministic"]]
+    if not timed or os.environ.get("RETIME") or _marker(experiment).exists():
+        return False
+    folder = figures_folder(experiment.profile)
+    makers = [part["experiments"].get(experiment.name) for part in read_facts(folder).values()]
+    same = any(maker and maker["inputs"] == timed[0]["inputs"] for maker in makers)
+    return same and all((folder / f"{figure}.png").exists() for figure in saved)
+
+# %% ../../nbs/7_companion/09_publishing.ipynb #a23e6408
 def publish(
     experiment: Experiment,
 ) -> list[str]:  # Files that changed
     "Copy an experiment's figures to their place; those it no longer makes are deleted."
+    if faults := damaged(experiment):
+        raise ValueError(
+            f"the results of {experiment.name} are not whole: {'; '.join(faults)}. Run it again."
+        )
     folder, saved, changed = figures_folder(experiment.profile), saved_facts(experiment), []
+    if keeps_times(experiment, saved):
+        return []
     for figure, facts in saved.items():
         for file, content in figure_files(experiment, figure, facts).items():
             if write_atomic(folder / file, content):
                 changed.append(file)
-    return changed + _publish_facts(experiment, folder, saved)
+    changed += _publish_facts(experiment, folder, saved)
+    write_atomic(_marker(experiment), "")
+    return changed
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #1765c37f
 def forget_lost(
     profile: str,  # Name of a profile
 ) -> list[str]:  # Figures that were deleted
     "Delete the figures of experiments that no longer exist."
-    folder, exist = figures_folder(profile), find_experiments(profile)
+    broken = {}
+    folder, exist = figures_folder(profile), find_experiments(profile, broken) | broken
     lost = []
     with locked(derived(profile) / "locks/facts.lock", patience=120):
         for part, facts in read_facts(folder).items():
@@ -170,9 +191,11 @@ def collect(
     profile: str,  # Name of a profile
 ) -> list[dict]:  # The ledger
     "Update the ledger with the measurements of all finished experiments."
-    records = {}
-    for experiment in find_experiments(profile).values():
+    records, finished = {}, set()
+    for experiment in find_experiments(profile, {}).values():
         path = experiment.folder / "out" / "claims.json"
-        if path.exists():
-            records |= json.loads(path.read_text(encoding="utf-8"))
-    return write_ledger(records, figures_folder(profile))
+        whole = result_of(experiment) and not damaged(experiment)
+        if whole and not keeps_times(experiment, saved_facts(experiment)):
+            finished.add(experiment.name)
+            records |= read_json(path) if path.exists() else {}
+    return write_ledger(records, figures_folder(profile), finished)

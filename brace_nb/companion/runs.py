@@ -13,10 +13,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from ..core.files import write_atomic
+from ..core.files import read_json, write_atomic
 from .experiments import Experiment, find_experiments
 from .folders import derived, root
 from .publishing import publish
+from .dependencies import code_closure
+from .runner import notebook_environment, run_notebook, set_threads
 from .staleness import digest, fingerprint, reasons_to_run, result_of
 
 # %% auto #0
@@ -38,7 +40,9 @@ def swap(
 # %% ../../nbs/7_companion/10_runs.ipynb #15fdc5df
 def _git(*arguments) -> str:
     command = ["git", "-C", str(root()), *arguments]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    with contextlib.suppress(OSError):  # a machine without git
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return ""
 
 
 def _packages() -> dict[str, str]:
@@ -63,38 +67,38 @@ def provenance(
     unit = 1024 if sys.platform == "linux" else 1024**2
     changed = _git("status", "--porcelain", "--", "nbs", "brace_nb", "data", "settings.ini")
     facts = dict(commit=_git("rev-parse", "HEAD"), dirty=bool(changed), seconds=round(seconds, 1))
-    facts["peak_memory_mb"] = round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / unit)
+    facts["peak_memory_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
     facts |= dict(python=platform.python_version(), packages=_packages())
     return facts | dict(platform=f"{platform.system()} {platform.machine()}", cores=os.cpu_count())
 
 # %% ../../nbs/7_companion/10_runs.ipynb #571d9a60
 def _environment(experiment: Experiment, work: Path) -> dict[str, str]:
     "Where the notebook writes, and how many threads its libraries use."
-    threads = {f"{name}_NUM_THREADS": str(experiment.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
-    return threads | {
-        "BRACE_NB_RUN": str(work),
-        "BRACE_NB_ROOT": str(root()),
-        "IPYTHONDIR": str(work.parent / ".ipython"),
-        "PYTHONHASHSEED": "0",
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-    }
+    own = {"BRACE_NB_RUN": work, "BRACE_NB_ROOT": root(), "IPYTHONDIR": work.parent / ".ipython"}
+    return notebook_environment(experiment.threads) | {k: str(v) for k, v in own.items()}
 
 # %% ../../nbs/7_companion/10_runs.ipynb #d41f8c10
-def _execute(experiment: Experiment, work: Path) -> None:
-    "Run the notebook with papermill; its output and traceback go to the terminal."
-    import logging
-    import papermill
-    import warnings
+def _outside(experiment: Experiment, before: set[str]) -> list[str]:
+    "Modules of the package that the notebook loaded and that are not among its inputs."
+    loaded = {m for m in sys.modules if m.split(".")[0] == "brace_nb"} - before
+    return sorted(loaded - code_closure(experiment.sources).keys())
 
-    logging.getLogger("papermill").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore")
+
+def _execute(experiment: Experiment, work: Path) -> None:
+    "Run the notebook in this process; what it ran must be among its inputs."
     os.environ |= _environment(experiment, work)
-    quiet = dict(kernel_name="python3", progress_bar=False, log_output=False, cwd=str(root()))
-    papermill.execute_notebook(experiment.path, work / "notebook.ipynb", experiment.values, **quiet)
+    set_threads(experiment.threads)
+    before = set(sys.modules)
+    seconds = float(os.environ.get("BRACE_NB_CELL_SECONDS", 0))
+    run_notebook(experiment.path, work / "notebook.ipynb", experiment.values, root(), seconds)
+    if outside := _outside(experiment, before):
+        raise RuntimeError(
+            f"{experiment.name} ran code of {', '.join(outside)}, which its imports do not show. "
+            "Import it by name, so that a change of it is seen."
+        )
 
 # %% ../../nbs/7_companion/10_runs.ipynb #0c1b2633
-_KINDS = ("cell", "parameter", "code", "data", "packages", "results")
+_KINDS = ("cell", "parameter", "code", "data", "packages", "results", "row")
 
 
 def summary(
@@ -109,7 +113,10 @@ def summary(
 def _prepare(experiment: Experiment, inputs: dict[str, str]) -> Path:
     "The folder to work in; what a run of other inputs left there is deleted."
     work = experiment.folder / "work"
-    if (work / "inputs.json").exists() and json.loads((work / "inputs.json").read_text()) != inputs:
+    path, known = work / "inputs.json", None
+    with contextlib.suppress(ValueError):
+        known = read_json(path) if path.exists() else inputs
+    if known != inputs:
         shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(work / "figures", ignore_errors=True)
@@ -123,8 +130,8 @@ def _prepare(experiment: Experiment, inputs: dict[str, str]) -> Path:
 def _result(experiment: Experiment, work: Path, inputs: dict[str, str], seconds: float) -> dict:
     "What a finished run is: its inputs, its files, a digest of what others read."
     own = ("inputs.json", "run.json", "notebook.ipynb")
-    paths = [p for p in work.rglob("*") if p.is_file() and p.name not in own]
-    files = sorted(p.relative_to(work).as_posix() for p in paths)
+    paths = sorted(p for p in work.rglob("*") if p.is_file() and p.name not in own)
+    files = {p.relative_to(work).as_posix(): digest(p) for p in paths}
     made = digest(work / "output") if (work / "output").exists() else ""
     facts = dict(name=experiment.name, profile=experiment.profile, fingerprint=inputs)
     return facts | dict(files=files, output=made, run=provenance(seconds))
@@ -140,12 +147,13 @@ def stamp(
 def run_one(
     name: str,  # "part/name"
     profile: str,  # Name of a profile
+    force: bool = False,  # Also when its results are up to date
 ) -> bool:  # False when its results were already up to date
-    "Run one experiment, when it has to, and publish its figures."
-    experiment = find_experiments(profile)[name]
+    "Run one experiment, when it has to, and publish it; the old result stays until the new one is whole."
+    experiment = find_experiments(profile, {})[name]
     swap(experiment)
     inputs = fingerprint(experiment)
-    if why := reasons_to_run(experiment, inputs):
+    if why := force or reasons_to_run(experiment, inputs):
         if missing := [k for k, v in inputs.items() if v == "missing"]:
             raise RuntimeError(f"{name} cannot run without the {', '.join(missing)}.")
         work, start = _prepare(experiment, inputs), time.time()

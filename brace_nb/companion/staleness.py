@@ -6,14 +6,18 @@
 from __future__ import annotations
 import hashlib
 import json
+import os
 from functools import lru_cache
 from pathlib import Path
+from .claims import load_claims
 from .dependencies import code_closure, code_digest, module_of
-from .experiments import Experiment, code_cells
+from .experiments import Experiment
 from .folders import derived, root
+from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['DATA', 'PACKAGES', 'digest', 'package_versions', 'fingerprint', 'differences', 'result_of', 'reasons_to_run', 'stale']
+__all__ = ['DATA', 'PACKAGES', 'digest', 'package_versions', 'fingerprint', 'differences', 'result_of', 'damaged',
+           'reasons_to_run', 'stale', 'accept']
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #4c1e3f28
 DATA = {"brace_nb.foundations:load_emoji": "data/emoji"}  # A public name -> the data it reads
@@ -34,9 +38,9 @@ def digest(
 
 
 @lru_cache(maxsize=None)
-def _data(path: str) -> str:
-    "Digest of a data folder, once a process."
-    return digest(root() / path)
+def _data(path: str, moved: str) -> str:
+    "Digest of a data folder, once a process; `moved` is what BRACE_NB_DATA puts in place of `data`."
+    return digest(Path(moved) / Path(path).name if moved else root() / path)
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #2da7bf2d
 PACKAGES = (
@@ -69,8 +73,14 @@ def _result_digests(experiment: Experiment) -> dict[str, str]:
     found = {}
     for need in experiment.needs:
         path = derived(experiment.profile) / "runs" / need / "out" / "result.json"
-        found[f"results of {need}"] = json.loads(path.read_text())["output"] if path.exists() else "missing"
+        found[f"results of {need}"] = read_json(path)["output"] if path.exists() else "missing"
     return found
+
+# %% ../../nbs/7_companion/07_staleness.ipynb #9cba05f4
+def _row_digests(experiment: Experiment) -> dict[str, str]:
+    "The ledger rows that the experiment answers."
+    rows = load_claims() if experiment.claims else {}
+    return {f"row {id}": _short(repr(sorted(rows.get(id, {}).items()))) for id in experiment.claims}
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #d260b1a3
 def _data_digests(closure: dict[str, str]) -> dict[str, str]:
@@ -79,7 +89,7 @@ def _data_digests(closure: dict[str, str]) -> dict[str, str]:
     for name, path in DATA.items():
         part = name.partition(":")[0]
         if part in closure and module_of(name) in closure:
-            found[f"data {path}"] = _data(path)
+            found[f"data {path}"] = _data(path, os.environ.get("BRACE_NB_DATA", ""))
     return found
 
 
@@ -87,12 +97,11 @@ def fingerprint(
     experiment: Experiment,
 ) -> dict[str, str]:  # What -> digest
     "Everything the experiment's result depends on."
-    cells = [c["source"] for c in code_cells(experiment.path) if "parameters" not in c["tags"]]
     closure = code_closure(experiment.sources)
-    parts = {f"cell {i}": code_digest(source) for i, source in enumerate(cells, 1)}
+    parts = {f"cell {i}": code_digest(s, docstrings=True) for i, s in enumerate(experiment.sources, 1)}
     parts |= {f"parameter {name}": _short(repr(value)) for name, value in experiment.values.items()}
     parts |= {f"code {module}": digits for module, digits in closure.items()}
-    parts |= _data_digests(closure) | dict(packages=package_versions())
+    parts |= _data_digests(closure) | dict(packages=package_versions()) | _row_digests(experiment)
     return parts | _result_digests(experiment)
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #149424fe
@@ -110,22 +119,40 @@ def differences(
 # %% ../../nbs/7_companion/07_staleness.ipynb #98e09eec
 def result_of(
     experiment: Experiment,
-) -> dict | None:
-    "The finished run of an experiment, or None."
+) -> dict | None:  # None when there is none, or when its file is damaged
+    "The finished run of an experiment."
     path = experiment.folder / "out" / "result.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    try:
+        return read_json(path) if path.exists() else None
+    except ValueError:
+        return None
 
 
+def damaged(
+    experiment: Experiment,
+) -> list[str]:  # Sentences; empty when all is well, or when there is no result
+    "Compare every file of a result with the digest that was taken when it was made."
+    folder, faults = experiment.folder / "out", []
+    result = result_of(experiment)
+    if result is None and (folder / "result.json").exists():
+        return ["its result.json is damaged"]
+    for name, digits in result["files"].items() if result else ():
+        if not (folder / name).is_file():
+            faults.append(f"its {name} was deleted")
+        elif digest(folder / name) != digits:
+            faults.append(f"its {name} is damaged")
+    return faults
+
+# %% ../../nbs/7_companion/07_staleness.ipynb #f903e50d
 def reasons_to_run(
     experiment: Experiment,
     inputs: dict[str, str] | None = None,  # Its fingerprint; made here when None
 ) -> list[str]:  # Empty when its results are up to date
     "Why an experiment has to run, as far as it is seen from itself."
+    if faults := damaged(experiment):
+        return faults
     result = result_of(experiment)
-    why = differences(result and result["fingerprint"], inputs or fingerprint(experiment))
-    if result and not why and any(not (experiment.folder / "out" / f).exists() for f in result["files"]):
-        why = ["part of its results was deleted"]
-    return why
+    return differences(result and result["fingerprint"], inputs or fingerprint(experiment))
 
 
 def stale(
@@ -139,3 +166,20 @@ def stale(
         if why:
             reasons[name] = why
     return reasons
+
+# %% ../../nbs/7_companion/07_staleness.ipynb #82df73b1
+def accept(
+    experiment: Experiment,
+    who: str,  # Whoever says so
+) -> list[str]:  # What had changed
+    "Keep a result although its inputs changed; the result records that somebody did."
+    result, inputs = result_of(experiment), fingerprint(experiment)
+    if result is None or damaged(experiment):
+        raise ValueError(f"{experiment.name} has no whole result to keep. Run it.")
+    if missing := [k for k, v in inputs.items() if v == "missing"]:
+        raise ValueError(f"{experiment.name} cannot be kept without the {', '.join(missing)}.")
+    changed = differences(result["fingerprint"], inputs)
+    said = [*result.get("accepted", []), dict(who=who, changed=changed)]
+    kept = json.dumps(result | dict(fingerprint=inputs, accepted=said), indent=1, ensure_ascii=False)
+    write_atomic(experiment.folder / "out/result.json", kept)
+    return changed
