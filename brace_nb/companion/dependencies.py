@@ -138,7 +138,7 @@ def _read(path: Path, stamp: tuple, inside: str) -> ModuleFile:
     digest = code_digest(source, not part) + (_data_beside(path.parent) if part else "")
     return ModuleFile(digest, frozenset(imports(source, package, inside)), table)
 
-
+# %% ../../nbs/7_companion/05_dependencies.ipynb #6cab4b5b
 def read_module(
     folder: Path,  # Folder that holds the package
     module: str,  # "package.part.module"

@@ -35,7 +35,7 @@ def _as_python(source: str, where: str) -> str:
     except SyntaxError as error:
         raise ValueError(f"{where}: not Python, line {error.lineno}: {error.msg}. Repair the cell.") from None
 
-
+# %% ../../nbs/7_companion/06_experiments.ipynb #8ea55e6b
 def code_cells(
     path: Path | str,  # A notebook
 ) -> list[dict]:  # Dicts with `source` and `tags`

@@ -121,7 +121,7 @@ def _publish_facts(experiment: Experiment, folder: Path, saved: dict[str, dict])
     changed = []
     with locked(derived(experiment.profile) / "locks/facts.lock", patience=120):
         known = read_facts(folder)
-        for part in known.keys() | {figure.split("/")[0] for figure in saved}:
+        for part in sorted(known.keys() | {figure.split("/")[0] for figure in saved}):
             before = known.get(part, dict(experiments={}, figures={}))
             own = {figure: facts for figure, facts in saved.items() if figure.split("/")[0] == part}
             after = _update(before, experiment.name, own)
