@@ -3,7 +3,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/4_assignment/zz_init.ipynb #1d524a37
+# %% ../../nbs/4_assignment/zz_init.ipynb #4b06dc83
 from ..core.lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy(
     certificate="upper_bound",
     selections="SELECTIONS",
     recursion="cost_of_picking recurse",
-    soft="SOFT_METHODS straight_through_assignment",
+    soft="gumbel_rounds sinkhorn_plan SOFT_METHODS straight_through_assignment",
     matching="costs_to_scores match_batch",
     precision="break_ties FLOAT_FORMATS FloatFormat kept_share MATCHERS precision_study PrecisionStudy "
     "quantize representable rounding_losses RoundingLosses",
