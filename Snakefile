@@ -1,24 +1,28 @@
-# The experiments as Snakemake rules: one per notebook, in the order of their needs.
+# The experiments as Snakemake rules: one per notebook, in the order of their needs, the longest chain first.
 # `brace-nb figures` (make figures) runs this; on a cluster add --snakemake-profile data/profiles/slurm.
 import json, shlex, sys
-from brace_nb.companion.experiments import experiments, fingerprint
-from brace_nb.companion.figures import write_atomic
+from brace_nb.companion import expected_seconds, find_experiments, fingerprint, known_seconds, longest_chains
+from brace_nb.core import write_atomic
 
-PROFILE = config.get("profile", "cpu")
+PROFILE = str(config.get("profile", "cpu"))
 MAIN = "from brace_nb.companion.cli import main; main()"
-FOUND = experiments(PROFILE)
+FORCE = ["--force"] if int(config.get("force", 0)) else []
+FOUND = find_experiments(PROFILE, {})
+CHAINS = longest_chains(FOUND, expected_seconds(FOUND, known_seconds(PROFILE)))
 
 rule all:
     input: [f"done/{name}.json" for name in FOUND]
 
 for e in FOUND.values():
     # What the result depends on, in a file that changes only when the dependencies do.
-    write_atomic(e.folder.parents[2] / "inputs" / f"{e.name}.json", json.dumps({k: v for k, v in fingerprint(e).items() if not k.startswith("results of ")}, indent=1))
+    own = {k: v for k, v in fingerprint(e).items() if not k.startswith("results of ")}
+    write_atomic(e.folder.parents[2] / "inputs" / f"{e.name}.json", json.dumps(own, indent=1))
     rule:
-        name: e.name.replace("/", "__")
+        name: e.name.replace("/", "__").replace("-", "_")
         input: f"inputs/{e.name}.json", [f"done/{need}.json" for need in e.needs]
         output: f"done/{e.name}.json"
         threads: e.threads
+        priority: int(CHAINS[e.name])
         resources: mem_mb=4000, runtime=120
-        params: command=f"exec {shlex.quote(sys.executable)} -c {shlex.quote(MAIN)} job {e.name} --profile {PROFILE}"
-        shell: "{params.command}"
+        params: command=shlex.join([sys.executable, "-c", MAIN, "job", e.name, "--profile", PROFILE, *FORCE])
+        shell: "exec {params.command}"

@@ -1,4 +1,8 @@
-"The experiments engine, on a small project of its own: staleness, failures, kills, locks."
+"""The experiments engine, on a small project of its own: staleness, failures, kills, locks.
+
+What one experiment does (`brace-nb job`) and what is out of date (`stale`) is asked directly; Snakemake runs
+where it is the point: order, chains, failures among others, kills.
+"""
 
 import json
 import os
@@ -12,83 +16,62 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brace_nb.companion.figures import root
+from brace_nb.companion import find_experiments, locked, make, root, stale
 
 MAIN = "from brace_nb.companion.cli import main; main()"
-TOY = """
-"A module with three functions."
-SCALE = 2
-
-def double(x):
-    "Twice x."
-    return SCALE * x
-
-def triple(x): return 3 * x
-
-def slow(seconds, mark):
-    import time
-    from pathlib import Path
-    Path(mark).touch()
-    time.sleep(seconds)
-    return seconds
+TOY = {
+    "__init__": "from ..core.lazy import lazy\n"
+    '__getattr__, __dir__, __all__ = lazy(__name__, scaling="double", others="triple", waiting="slow")\n',
+    "scaling": 'SCALE = 2\n\n\ndef double(x):\n    "Twice x."\n    return SCALE * x\n',
+    "others": "def triple(x):\n    return 3 * x\n",
+    "waiting": "def slow(seconds, mark):\n    import time\n"
+    "    from pathlib import Path\n\n    Path(mark).touch()\n    time.sleep(seconds)\n    return seconds\n",
+}
+HEAD = """import matplotlib.pyplot as plt
+from brace_nb.companion import artifacts, output, record, save_figure
 """
-HEAD = "import matplotlib.pyplot as plt\nfrom brace_nb.companion.claims import record\nfrom brace_nb.companion.experiments import artifacts, output\nfrom brace_nb.companion.figures import save_figure\n"
-PLOT = 'fig, ax = plt.subplots(figsize=(3.3, 2))\nax.plot([0, value]);\nsave_figure(fig, "{name}", data=dict(x=[0, value]), alt="A line that ends at the value.")\n'
+PLOT = """fig, ax = plt.subplots(figsize=(3.3, 2))
+ax.plot([0, value]);
+save_figure(fig, "{name}", data=dict(x=[0, value]), alt="A line that ends at the value.")
+"""
+ROW = (
+    "toy.a: {seed: s, where: w, says: 10, tolerance: 0, why: exact, needs: nothing, "
+    "experiment: two/a, verdict: reproduced}\n"
+)
 
 
 def notebook(folder, name, parameters, *cells):
     path = folder / "nbs/experiments" / f"{name}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     code = [(parameters, ["parameters"])] + [(c, []) for c in cells]
-    cells = [
+    found = [
         dict(cell_type="code", id=f"c{i}", execution_count=None, outputs=[], source=s, metadata=dict(tags=t))
         for i, (s, t) in enumerate(code)
     ]
-    path.write_text(
-        json.dumps(
-            dict(
-                nbformat=4,
-                nbformat_minor=5,
-                metadata=dict(kernelspec=dict(name="python3", display_name="python3", language="python")),
-                cells=cells,
-            )
-        )
-    )
+    kernel = dict(kernelspec=dict(name="python3", display_name="python3", language="python"))
+    path.write_text(json.dumps(dict(nbformat=4, nbformat_minor=5, metadata=kernel, cells=found)))
 
 
 @pytest.fixture
-def project(tmp_path):
-    "two/a -> uses double; two/b -> uses triple; two/c -> needs two/a's results."
+def project(tmp_path, monkeypatch):
+    "two/a uses double; two/b uses triple; two/c needs two/a's results."
     shutil.copytree(root() / "brace_nb", tmp_path / "brace_nb", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "brace_nb/toy.py").write_text(TOY)
     shutil.copy(root() / "Snakefile", tmp_path)
+    (tmp_path / "brace_nb/toy").mkdir()
+    for name, text in TOY.items():
+        (tmp_path / f"brace_nb/toy/{name}.py").write_text(text)
     (tmp_path / "settings.ini").touch()
     (tmp_path / "data/profiles").mkdir(parents=True)
     (tmp_path / "data/profiles/cpu.yaml").write_text("two/a: {value: 5}\n")
-    row = "{seed: s, where: w, says: 10, tolerance: 0, why: exact, needs: nothing, experiment: two/a, verdict: reproduced}"
-    (tmp_path / "data/claims.yaml").write_text(f"toy.a: {row}\n")
-    notebook(
-        tmp_path,
-        "two/a",
-        "value = 1",
-        HEAD + "from brace_nb.toy import double",
-        PLOT.format(name="two/a"),
-        '(output()/"x.txt").write_text(str(double(value)))\nrecord("toy.a", double(value))',
-    )
-    notebook(
-        tmp_path,
-        "two/b",
-        "value = 2",
-        HEAD + "from brace_nb.toy import triple",
-        "value = triple(value)\n" + PLOT.format(name="two/b"),
-    )
-    notebook(
-        tmp_path,
-        "two/c",
-        "value = 0",
-        HEAD,
-        'value = value + int((artifacts("two/a")/"x.txt").read_text())\n' + PLOT.format(name="two/c"),
-    )
+    (tmp_path / "data/claims.yaml").write_text(ROW)
+    twice = '(output()/"x.txt").write_text(str(double(value)))\nrecord("toy.a", double(value))'
+    draw = {name: PLOT.format(name=f"two/{name}") for name in "abc"}
+    notebook(tmp_path, "two/a", "value = 1", HEAD + "from brace_nb.toy import double", draw["a"], twice)
+    thrice = "from brace_nb.toy import triple\nvalue = triple(value)\n"
+    notebook(tmp_path, "two/b", "value = 2", HEAD, thrice + draw["b"])
+    read = 'value = value + int((artifacts("two/a")/"x.txt").read_text())\n'
+    notebook(tmp_path, "two/c", "value = 0", HEAD, read + draw["c"])
+    monkeypatch.setenv("BRACE_NB_ROOT", str(tmp_path))
     return tmp_path
 
 
@@ -97,19 +80,25 @@ def environment(folder):
 
 
 def run(folder, *words, command="figures"):
-    return subprocess.run(
-        [sys.executable, "-c", MAIN, command, *words],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    "A `brace-nb` command in a process of its own."
+    call = [sys.executable, "-c", MAIN, command, *words]
+    how = dict(cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=240)
+    return subprocess.run(call, **how)
+
+
+def job(folder, name):
+    "One experiment, as Snakemake would run it."
+    return run(folder, name, command="job")
 
 
 def ran(result):
     "Names of the experiments that a run executed."
     return {line.split("  ")[1].split(":")[0] for line in result.stdout.splitlines() if ": done in" in line}
+
+
+def waiting():
+    "Name -> reasons, asked directly."
+    return stale(find_experiments("cpu"))
 
 
 def edit(path, old, new):
@@ -122,14 +111,16 @@ def processes(folder):
     "Processes that work for this project."
     found = []
     for p in psutil.process_iter(["environ", "pid"]):
-        environ = p.info["environ"] or {}
-        if (
-            environ.get("BRACE_NB_ROOT") == str(folder)
-            and p.pid != os.getpid()
-            and p.status() != psutil.STATUS_ZOMBIE
-        ):
+        ours = (p.info["environ"] or {}).get("BRACE_NB_ROOT") == str(folder)
+        if ours and p.pid != os.getpid() and p.status() != psutil.STATUS_ZOMBIE:
             found.append(p)
     return found
+
+
+def published(folder, *kinds):
+    "File -> content, of the published figures."
+    paths = [p for p in (folder / "figures/two").iterdir() if p.suffix in kinds]
+    return {p.name: p.read_bytes() for p in paths}
 
 
 def test_runs_what_is_stale_and_nothing_else(project):
@@ -137,176 +128,231 @@ def test_runs_what_is_stale_and_nothing_else(project):
     assert first.returncode == 0, first.stdout + first.stderr
     assert ran(first) == {"two/a", "two/b", "two/c"} and "[3/3]" in first.stdout
     assert "1 reproduced" in first.stdout
-    figures = {
-        p.relative_to(project): p.read_bytes()
-        for p in (project / "figures").rglob("*")
-        if p.is_file() and p.name != "profiles.json"
-    }
-    assert {f"figures/two/{n}.{k}" for n in "abc" for k in ("png", "svg", "csv", "json")} <= {
-        p.as_posix() for p in figures
-    }
-    facts = json.loads((project / "figures/two/a.json").read_text())
-    assert (
-        facts["parameters"] == {"value": 5}
-        and facts["run"]["seconds"] > 0
-        and facts["run"]["packages"]["torch"]
-    )
+    figures = published(project, ".png", ".svg", ".csv")
+    assert set(figures) == {f"{n}.{k}" for n in "abc" for k in ("png", "svg", "csv")}
+    facts = json.loads((project / "figures/two/facts.json").read_text())
+    assert set(facts["figures"]) == {"two/a", "two/b", "two/c"}
+    assert facts["experiments"]["two/a"]["parameters"] == {"value": 5}
+    made = json.loads((project / "data/derived/cpu/runs/two/a/out/result.json").read_text())
+    assert made["run"]["packages"]["torch"] and made["run"]["seconds"] >= 0
 
+    scaling = project / "brace_nb/toy/scaling.py"
+    edit(scaling, '"Twice x."', '"Two times x."')  # a docstring
+    (project / "figures/two/b.png").unlink()  # a lost figure
     start = time.time()
     second = run(project)
     assert ran(second) == set() and "nothing to run" in second.stdout and time.time() - start < 15
+    assert published(project, ".png", ".svg", ".csv") == figures
 
-    edit(project / "brace_nb/toy.py", '"Twice x."', '"Two times x."')  # a docstring
-    (project / "figures/two/b.png").unlink()  # a lost figure
+    edit(scaling, "return SCALE * x", "return x * SCALE")  # the same result: the chain stops
     third = run(project)
-    assert (
-        ran(third) == set()
-        and (project / "figures/two/b.png").read_bytes() == figures[Path("figures/two/b.png")]
-    )
+    assert ran(third) == {"two/a"} and "two/c: unchanged" in third.stdout
 
-    edit(project / "brace_nb/toy.py", "return 3 * x", "return x + x + x")  # one function, same result
-    assert ran(run(project)) == {"two/b"}
-
-    edit(
-        project / "brace_nb/toy.py", "SCALE = 2", "SCALE = 4"
-    )  # a constant, through a function, to those who need the result
+    edit(scaling, "SCALE = 2", "SCALE = 4")  # a constant, through a function, to those who need the result
     why = run(project, "--dry-run").stdout
-    assert (
-        "two/a: code brace_nb.toy:SCALE changed" in why and "two/c: needs two/a" in why and "two/b" not in why
-    )
+    assert "two/a: code brace_nb.toy.scaling changed" in why and "two/c: needs two/a" in why
+    assert "two/b" not in why
     fourth = run(project)
-    assert (
-        ran(fourth) == {"two/a", "two/c"}
-        and "1 differs" in fourth.stdout.replace("  ", " ")
-        and "accepts 'reproduced'" in fourth.stdout
-    )
+    assert ran(fourth) == {"two/a", "two/c"} and "accepts 'reproduced'" in fourth.stdout
     assert run(project, "--check", command="claims").returncode == 1
 
-    edit(project / "brace_nb/toy.py", "SCALE = 4", "SCALE = 2")
+    edit(scaling, "SCALE = 4", "SCALE = 2")
     assert run(project, "--force").returncode == 0
-    assert {
-        p: p.read_bytes() for p in map(project.joinpath, figures) if p.suffix in (".png", ".svg", ".csv")
-    } == {project / p: c for p, c in figures.items() if p.suffix in (".png", ".svg", ".csv")}
+    assert published(project, ".png", ".svg", ".csv") == figures
     assert run(project, "--check", command="claims").returncode == 0
 
 
-def test_a_result_that_stays_the_same_stops_the_chain(project):
+def test_what_is_stale_and_what_is_gone(project):
+    assert {name: why for name, why in waiting().items() if name != "two/c"} == {
+        "two/a": ["never run"],
+        "two/b": ["never run"],
+    }
+    for name in ("two/a", "two/b", "two/c"):
+        assert job(project, name).returncode == 0
+    assert waiting() == {}
+    edit(project / "brace_nb/toy/others.py", "return 3 * x", "return x + x + x")
+    assert waiting() == {"two/b": ["code brace_nb.toy.others changed"]}
+    edit(project / "brace_nb/toy/others.py", "return x + x + x", "return 3 * x")
+    edit(project / "data/profiles/cpu.yaml", "value: 5", "value: 6")
+    assert waiting() == {
+        "two/a": ["parameter value changed"],
+        "two/c": ["needs two/a, which has to run"],
+    }
+    edit(project / "data/profiles/cpu.yaml", "value: 6", "value: 5")
+    (project / "data/derived/cpu/runs/two/b/out/figures/two/b.png").unlink()
+    assert waiting() == {"two/b": ["its figures/two/b.png was deleted"]}
+
+    # the figures of an experiment that is gone go too, unless only a part was asked for
+    (project / "nbs/experiments/two/b.ipynb").unlink()
+    assert run(project, "--only", "two/a").returncode == 0
+    assert (project / "figures/two/b.png").exists()  # a run of a part leaves the others alone
     assert run(project).returncode == 0
-    edit(project / "brace_nb/toy.py", "return SCALE * x", "return x * SCALE")
-    result = run(project)
-    assert ran(result) == {"two/a"} and "two/c: unchanged" in result.stdout
+    assert set(published(project, ".png", ".csv")) == {"a.png", "a.csv", "c.png", "c.csv"}
 
 
 def test_a_failing_notebook_shows_its_traceback_and_the_rest_finishes(project):
-    assert run(project, "--only", "two/a").returncode == 0
+    assert job(project, "two/a").returncode == 0
     before = (project / "figures/two/a.png").read_bytes()
-    edit(project / "brace_nb/toy.py", "return SCALE * x", "raise ZeroDivisionError('by design')")
+    edit(project / "brace_nb/toy/scaling.py", "return SCALE * x", "raise ZeroDivisionError('by design')")
     result = run(project)
     assert result.returncode != 0 and "ZeroDivisionError" in result.stdout and "by design" in result.stdout
     assert "two/a: failed" in result.stdout and ran(result) == {"two/b"}
     assert (project / "figures/two/a.png").read_bytes() == before
-    edit(project / "brace_nb/toy.py", "raise ZeroDivisionError('by design')", "return SCALE * x")
-    assert ran(run(project)) == {"two/c"}  # a's good result is still valid
+    edit(project / "brace_nb/toy/scaling.py", "raise ZeroDivisionError('by design')", "return SCALE * x")
+    assert set(waiting()) == {"two/c"}  # a's good result is still valid
 
 
 @pytest.mark.parametrize("whole_group", [False, True], ids=["engine alone", "whole group"])
 def test_kill_9_loses_nothing_and_leaves_no_orphans(project, whole_group):
     mark = project / "slow-started"
-    notebook(
-        project,
-        "two/slow",
-        f"seconds = 60\nmark = {str(mark)!r}",
-        HEAD + "from brace_nb.toy import slow",
-        "value = slow(seconds, mark)\n" + PLOT.format(name="two/slow"),
-    )
-    engine = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "figures"],
-        cwd=project,
-        env=environment(project),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    call = "from brace_nb.toy import slow\nvalue = slow(seconds, mark)\n" + PLOT.format(name="two/slow")
+    notebook(project, "two/slow", f"seconds = 60\nmark = {str(mark)!r}", HEAD, call)
+    for name in "ac":
+        (project / f"nbs/experiments/two/{name}.ipynb").unlink()
+    (project / "data/profiles/cpu.yaml").write_text("")
+    quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    call = [sys.executable, "-c", MAIN, "figures", "--cores", "2"]
+    engine = subprocess.Popen(call, cwd=project, env=environment(project), **quiet)
     deadline = time.time() + 120
-    while not (
-        mark.exists()
-        and all((project / f"data/derived/cpu/runs/two/{n}/out/result.json").exists() for n in "abc")
-    ):
+    while not (mark.exists() and (project / "data/derived/cpu/runs/two/b/out/result.json").exists()):
         assert time.time() < deadline and engine.poll() is None
         time.sleep(0.1)
-    second = run(project, "--only", "two/b")
-    assert second.returncode == 2 and "in progress" in second.stderr
+    with pytest.raises(RuntimeError, match="in progress"), locked(project / "data/derived/cpu/lock", 0):
+        pass
     os.killpg(engine.pid, signal.SIGKILL) if whole_group else engine.kill()
     engine.wait()
     deadline = time.time() + 20
     while processes(project) and time.time() < deadline:
         time.sleep(0.2)
     assert not processes(project)
-    edit(project / "brace_nb/toy.py", "time.sleep(seconds)", "time.sleep(0)")
+    edit(project / "brace_nb/toy/waiting.py", "time.sleep(seconds)", "time.sleep(0)")
     result = run(project)
     assert result.returncode == 0 and ran(result) == {"two/slow"}, result.stdout + result.stderr
 
 
 def test_half_done_work_is_resumed_only_for_the_same_inputs(project):
-    cell = 'import os\nn = len(list(output().glob("part*"))); (output()/f"part{n}").touch()\nassert n > 0, "killed"\nvalue = value + n\n'
+    cell = """n = len(list(output().glob("part*")))
+(output()/f"part{n}").touch()
+assert n > 0, "killed"
+value = value + n
+"""
     notebook(project, "two/resume", "value = 1", HEAD, cell + PLOT.format(name="two/resume"))
-    assert run(project, "--only", "two/resume").returncode != 0
-    assert run(project, "--only", "two/resume").returncode == 0  # found part0 of the failed run
+    assert job(project, "two/resume").returncode != 0
+    assert job(project, "two/resume").returncode == 0  # found part0 of the failed run
     edit(project / "data/profiles/cpu.yaml", "two/a", "two/resume: {value: 7}\ntwo/a")
-    assert run(project, "--only", "two/resume").returncode != 0  # other inputs: started afresh
+    assert job(project, "two/resume").returncode != 0  # other inputs: started afresh
 
 
-def test_bad_input_is_refused_before_anything_runs(project):
-    for content, message in [
-        ("two/a: {values: 5}", "sets ['values'] for two/a"),
-        ("two/z: {value: 5}", "unknown experiments ['two/z']"),
-    ]:
-        (project / "data/profiles/cpu.yaml").write_text(content)
-        result = run(project)
-        assert result.returncode == 2 and message in result.stderr
-    (project / "data/profiles/cpu.yaml").write_text("requires: cuda")
+@pytest.mark.parametrize(
+    "profile, message",
+    [
+        ("two/z: {value: 5}", r"unknown experiments \['two/z'\]"),
+    ],
+)
+def test_a_bad_profile_is_refused_before_anything_runs(project, profile, message):
+    (project / "data/profiles/cpu.yaml").write_text(profile)
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_cuda_that_is_not_there_is_an_error_of_one_line(project):
     import torch
 
-    if not torch.cuda.is_available():
-        assert "needs a CUDA device" in run(project).stderr
-    (project / "data/profiles/cpu.yaml").write_text("")
-    assert "nothing is called 'three'" in run(project, "--only", "three").stderr
-    notebook(project, "two/d", "value = 1\nunused = 2", "print(value)")
-    assert "['unused'] are never read" in run(project).stderr
-    notebook(
-        project,
-        "two/d",
-        "value = 1",
-        'from brace_nb.companion.experiments import artifacts\nartifacts("two/e"), value',
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    (project / "data/profiles/cpu.yaml").write_text("requires: cuda")
+    said = run(project)
+    assert said.returncode == 2 and "needs a CUDA device" in said.stderr and "Traceback" not in said.stderr
+
+
+NEEDS = "from brace_nb.companion import artifacts\nartifacts({name!r}), value"
+
+
+@pytest.mark.parametrize(
+    "parameters, cell, message",
+    [
+        ("value = 1\nunused = 2", "print(value)", "['unused'] are never read"),
+        ("value = 1", NEEDS.format(name="two/e"), "needs 'two/e', which does not exist"),
+        ("value = 1", "artifacts('two/' + value)", "name the experiment literally"),
+        ("value = 1", "value +* 2", "two/d.ipynb, cell 1: not Python, line 1"),
+    ],
+)
+def test_a_broken_notebook_is_named_and_stops_only_what_needs_it(project, parameters, cell, message):
+    notebook(project, "two/d", parameters, cell)
+    notebook(project, "two/f", "value = 1", NEEDS.format(name="two/d"))
+    said = []
+    assert make(dry_run=True, say=lambda text, **_: said.append(text)) == 1
+    assert any("two/d cannot run" in line and message in line for line in said)
+    assert any("two/f cannot run: needs 'two/d', which cannot run" in line for line in said)
+    assert "3 experiments, profile cpu: 3 to run" in said
+    assert make(only="two/a", dry_run=True, say=lambda text, **_: None) == 0
+
+
+def test_a_broken_file_of_a_notebook_is_named(project):
+    (project / "nbs/experiments/two/d.ipynb").write_text('{"cells": [')
+    said = []
+    assert make(dry_run=True, say=lambda text, **_: said.append(text)) == 1
+    assert any("d.ipynb is not readable json" in line for line in said)
+
+
+def test_a_circle_is_refused(project):
+    notebook(project, "two/d", "value = 1", NEEDS.format(name="two/d"))
+    with pytest.raises(ValueError, match="circle: two/d -> two/d"):
+        make()
+
+
+def test_a_result_is_kept_by_hand_and_says_so(project):
+    assert job(project, "two/a").returncode == 0
+    edit(project / "brace_nb/toy/scaling.py", "return SCALE * x", "return x * SCALE")
+    assert waiting()["two/a"] == ["code brace_nb.toy.scaling changed"]
+    said = run(project, "--accept", "two/a")
+    assert said.returncode == 0 and "kept by hand although code brace_nb.toy.scaling changed" in said.stdout
+    assert "two/a" not in waiting()
+    kept = json.loads((project / "data/derived/cpu/runs/two/a/out/result.json").read_text())
+    assert kept["accepted"][0]["changed"] == ["code brace_nb.toy.scaling changed"]
+    edit(project / "brace_nb/toy/scaling.py", "SCALE = 2", "SCALE = 3")
+    assert waiting()["two/a"] == ["code brace_nb.toy.scaling changed"]
+    assert run(project, "--accept", "two/b").returncode == 2  # nothing there to keep
+
+
+def test_damage_is_named_and_made_again(project):
+    assert job(project, "two/a").returncode == 0
+    out = project / "data/derived/cpu/runs/two/a/out"
+    for file in ("figures/two/a.png", "output/x.txt", "claims.json"):
+        (out / file).write_bytes(b"damaged")
+        assert waiting()["two/a"] == [f"its {file} is damaged"]
+        assert job(project, "two/a").returncode == 0 and "two/a" not in waiting()
+    (out / "result.json").write_text("{")
+    assert waiting()["two/a"] == ["its result.json is damaged"]
+
+
+def test_code_that_no_import_shows_is_refused(project):
+    hidden = "module = __import__('brace' + '_nb.toy.scaling', fromlist=['x'])\nmodule.double(value)"
+    notebook(project, "two/d", "value = 1", hidden)
+    result = job(project, "two/d")
+    assert result.returncode == 1 and "ran code of brace_nb.toy.scaling" in result.stderr.replace(
+        "brace_nb, ", ""
     )
-    assert "needs 'two/e', which does not exist" in run(project).stderr
-    notebook(
-        project,
-        "two/d",
-        "value = 1",
-        'from brace_nb.companion.experiments import artifacts\nartifacts("two/d"), value',
-    )
-    assert "circle" in run(project).stderr
+
+
+def test_a_cell_that_never_ends_is_ended(project):
+    notebook(project, "two/d", "value = 1", "while value: pass")
+    result = run(project, "--only", "two/d", "--cell-seconds", "1")
+    assert result.returncode == 1 and "cell 1 ran longer than 1 seconds" in result.stdout
+
+
+def test_an_unknown_name_is_refused(project):
+    with pytest.raises(ValueError, match="nothing is called 'three'"):
+        make(only="three")
 
 
 def test_slurm_profile_plans_one_job_an_experiment(project):
-    shutil.copytree(root() / "data/profiles/slurm", project / "data/profiles/slurm")
-    command = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "--snakefile",
-        "Snakefile",
-        "--directory",
-        "data/derived/cpu",
-        "--profile",
-        "data/profiles/slurm",
-        "--dry-run",
-    ]
+    source = Path(__file__).resolve().parents[1] / "data/profiles/slurm"
+    shutil.copytree(source, project / "data/profiles/slurm")
     (project / "data/derived/cpu").mkdir(parents=True)
-    result = subprocess.run(
-        command, cwd=project, env=environment(project), capture_output=True, text=True, timeout=120
-    )
+    where = "--snakefile Snakefile --directory data/derived/cpu --profile data/profiles/slurm --dry-run"
+    how = dict(cwd=project, env=environment(project), capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-m", "snakemake", *where.split()], **how)
     assert result.returncode == 0, result.stderr
     said = result.stdout + result.stderr
     assert all(f"two__{n}" in said for n in "abc") and "slurm_partition=main" in said

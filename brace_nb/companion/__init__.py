@@ -3,9 +3,30 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/7_companion/zz_init.ipynb #aaabdb81
+# %% ../../nbs/7_companion/zz_init.ipynb #7232cc2d
 from ..core.lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
+    folders="artifacts derived figures_folder output root run_facts run_folder",
+    figures="METHODS PALETTE STYLE WIDTHS method_style save_figure to_csv use_style",
+    plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
+    claims="VERDICTS load_claims record verdict",
+    ledger_pages="counts ledger problems to_markdown to_text write_ledger",
+    dependencies="code_closure code_digest imports lazy_table module_of",
+    experiments=(
+        "Experiment Profile chosen_by code_cells find_experiments load_profile parameters require select"
+    ),
+    staleness=(
+        "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
+        "result_of stale"
+    ),
+    processes="follow_parent locked",
+    runner="CellTimeout notebook_environment run_notebook set_threads",
+    schedule="expected_seconds known_seconds longest_chains remember_seconds time_left",
+    warm="die_with_parent serve submit warm_process",
+    publishing="collect forget_lost join_tables publish read_facts split_tables",
+    runs="provenance run_one",
+    engine="Follow job make",
+    cli="main parser readme",
 )

@@ -11,7 +11,8 @@ __getattr__, __dir__, __all__ = lazy(
     arrays="as_tensor check_finite like normalize random_rotation rows widen",
     demo="expect_fail",
     files=(
-        "MATRIX_FORMATS MatrixFile atomic_path existing_file malformed open_matrix read_arrays write_atomic"
+        "MATRIX_FORMATS MatrixFile atomic_path existing_file malformed open_matrix read_arrays "
+        "read_json write_atomic"
     ),
     parallel="parallel_map thread_count",
     training="Bar EarlyStopping TrainingState deferred_interrupt train",

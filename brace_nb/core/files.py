@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 # %% auto #0
-__all__ = ['MATRIX_FORMATS', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'read_arrays', 'MatrixFile',
-           'open_matrix']
+__all__ = ['MATRIX_FORMATS', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'read_json', 'read_arrays',
+           'MatrixFile', 'open_matrix']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 @contextlib.contextmanager
@@ -66,6 +67,21 @@ def malformed(
 ) -> ValueError:  # To raise
     "The error for a file that is not what it should be."
     return ValueError(f"{path} is not what was expected. Expected {expected}; got {got}.")
+
+# %% ../../nbs/0_core/01_files.ipynb #c483ed9b
+def read_json(
+    path,
+    cure: str = "Delete it; it is made again.",  # Last sentence of the error
+):  # What the file holds
+    "The content of a json file; a damaged one, or one with a merge conflict, is named with its cure."
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        what = (
+            "holds an unresolved merge conflict" if "<<<<<<<" in text else f"is not readable json ({error})"
+        )
+        raise ValueError(f"{path} {what}. {cure}") from None
 
 # %% ../../nbs/0_core/01_files.ipynb #c6c8b840
 def _is_list(kind):

@@ -1,0 +1,107 @@
+"Tar shards as webdataset writes them, and what is said about bad ones."
+
+import io
+import json
+import tarfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from brace_nb.foundations import load_shards
+
+
+def photo(seed=0, size=(40, 30)):
+    data = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)).save(
+        data, "PNG"
+    )
+    return data.getvalue()
+
+
+def write_shard(path, members):
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def sample(i, **files):
+    return [
+        (f"{i:06}.jpg", photo(i)),
+        *((f"{i:06}.{k}", v if isinstance(v, bytes) else v.encode()) for k, v in files.items()),
+    ]
+
+
+def test_shards(tmp_path):
+    write_shard(
+        tmp_path / "s-000000.tar",
+        sample(0, txt="one\ntwo\n") + sample(1, json=json.dumps({"caption": "three", "url": "x"})),
+    )
+    write_shard(
+        tmp_path / "s-000001.tar",
+        [
+            *sample(2, json=json.dumps({"captions": ["four", "five"]})),
+            *sample(3, **{"txt": "six", "sw.txt": "sita", "cls": "3"}),
+        ],
+    )
+    data = load_shards(str(tmp_path / "s-{000000..000001}.tar"))
+    assert data.captions()[["id", "lang", "text"]].to_numpy().tolist() == [
+        [0, "en", "one"],
+        [0, "en", "two"],
+        [1, "en", "three"],
+        [2, "en", "four"],
+        [2, "en", "five"],
+        [3, "en", "six"],
+        [3, "sw", "sita"],
+    ]
+    for i in (3, 0, 2):
+        assert (
+            data.images(ids=[i], size=30)[0]
+            == np.asarray(Image.open(io.BytesIO(photo(i))).convert("RGBA"))[:, 5:35]
+        ).all()
+    assert data.images(size=8).shape == (4, 8, 8, 4)
+    for pattern in (tmp_path / "s-*.tar", [tmp_path / "s-000000.tar", tmp_path / "s-000001.tar"]):
+        assert load_shards(pattern).captions().equals(data.captions())
+
+
+def test_the_library_writes_what_we_read(tmp_path):
+    import webdataset
+
+    with webdataset.TarWriter(str(tmp_path / "w.tar")) as sink:
+        for i in range(3):
+            sink.write({"__key__": f"a/{i}", "png": photo(i), "txt": f"text {i}"})
+    data = load_shards(tmp_path / "w.tar")
+    assert data.names("en", kind="caption") == ["text 0", "text 1", "text 2"] and data.images(
+        size=4
+    ).shape == (3, 4, 4, 4)
+
+
+def test_compressed_shards(tmp_path):
+    assert load_shards(write_shard(tmp_path / "s.tar.gz", sample(0, txt="one"))).images(size=8).shape == (
+        1,
+        8,
+        8,
+        4,
+    )
+
+
+def test_bad_shards(tmp_path):
+    for pattern in (tmp_path / "none.tar", tmp_path / "n-{0..2}.tar", "pipe:echo harm"):
+        with pytest.raises(FileNotFoundError, match="Expected local tar shards"):
+            load_shards(str(pattern))
+    (tmp_path / "x.tar").write_bytes(b"x" * 2000)
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_shards(tmp_path / "x.tar")
+    with pytest.raises(ValueError, match="holds no samples"):
+        load_shards(write_shard(tmp_path / "e.tar", []))
+    with pytest.raises(ValueError, match=r"'a' has no image.*\['txt'\]"):
+        load_shards(write_shard(tmp_path / "t.tar", [("a.txt", b"text")]))
+    with pytest.raises(ValueError, match="must hold `caption`"):
+        load_shards(write_shard(tmp_path / "j.tar", sample(0, json='{"caption": 3}')))
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_shards(write_shard(tmp_path / "k.tar", sample(0, json="{")))
+    with pytest.raises(ValueError, match="cannot be read"):
+        load_shards(write_shard(tmp_path / "u.tar", sample(0, txt=b"\xff\xfe")))
