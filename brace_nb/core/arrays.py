@@ -32,6 +32,15 @@ def _native(a, name):
     return a.copy() if min(a.strides, default=0) < 0 else a
 
 # %% ../../nbs/0_core/00_arrays.ipynb #ff9b3cb0
+def _array(x, name):
+    "A numpy array that torch can share."
+    try:
+        a = np.asanyarray(x)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{name} must be an array of numbers; got {type(x).__name__}: {error}.") from None
+    return _native(a, name)
+
+# %% ../../nbs/0_core/00_arrays.ipynb #f29c1b0a
 def as_tensor(
     x,  # Tensor, array, list, DataFrame: real numbers of any shape
     name: str = "x",  # For the error
@@ -43,11 +52,7 @@ def as_tensor(
                 f"{name} must be real numbers; got dtype {x.dtype}. Take the real part or the modulus."
             )
         return x
-    try:
-        a = np.asanyarray(x)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{name} must be an array of numbers; got {type(x).__name__}: {error}.") from None
-    a = _native(a, name)
+    a = _array(x, name)
     if a.flags.writeable:
         return torch.from_numpy(a)
     with warnings.catch_warnings():  # a read-only map is only read here
@@ -104,7 +109,7 @@ def _power_of_two(t):
     one = torch.ones_like(t[..., :1])
     return t * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
 
-
+# %% ../../nbs/0_core/00_arrays.ipynb #9af6c713
 def normalize(
     t: Tensor,  # Finite, floating, shape (..., D)
     name: str = "embeddings",  # For the error

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .parquet import parquet_arrays, parquet_matrix
+
 # %% auto #0
 __all__ = ['MATRIX_FORMATS', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'read_json', 'read_arrays',
            'MatrixFile', 'open_matrix']
@@ -83,47 +85,6 @@ def read_json(
         )
         raise ValueError(f"{path} {what}. {cure}") from None
 
-# %% ../../nbs/0_core/01_files.ipynb #c6c8b840
-def _is_list(kind):
-    import pyarrow.types as is_
-
-    return is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind)
-
-
-def _parquet_arrays(path):
-    "Columns of a parquet file; columns of lists become matrices."
-    import pyarrow.parquet as pq
-
-    table, arrays = pq.read_table(path), {}
-    for name, column in zip(table.column_names, table.columns):
-        if not _is_list(column.type):
-            arrays[name] = column.to_numpy()
-            continue
-        parts = [_parquet_lists(path, chunk, 0) for chunk in column.chunks]
-        arrays[name] = np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
-    return arrays
-
-
-def _parquet_lists(path, column, start):
-    "A list column as a matrix; missing and ragged rows are errors."
-    null = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-    if len(null):
-        bad = (start + null[:5]).tolist()
-        raise ValueError(
-            f"{path}: every row must hold an embedding; got none in rows {bad}. Drop them first."
-        )
-    if hasattr(column, "value_lengths"):
-        size = np.asarray(column.value_lengths())
-    else:
-        size = np.full(len(column), column.type.list_size)
-    ragged = np.flatnonzero(size != size[:1]) if len(size) else size
-    if len(ragged):
-        raise ValueError(
-            f"{path}: every embedding must have the same length, here {size[0]}; "
-            f"got others in rows {(start + ragged[:5]).tolist()}."
-        )
-    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
-
 # %% ../../nbs/0_core/01_files.ipynb #1ff84fa7
 def _npy_arrays(path):
     return {"embedding": np.load(path, mmap_mode="r", allow_pickle=False)}
@@ -148,19 +109,17 @@ _ARRAYS = {
     ".npy": _npy_arrays,
     ".npz": _npz_arrays,
     ".safetensors": _safetensors_arrays,
-    ".parquet": _parquet_arrays,
+    ".parquet": parquet_arrays,
 }
 MATRIX_FORMATS = tuple(_ARRAYS)
 _EXPECTED = (
     "embeddings of shape (rows, dimensions) in .npy, .npz, .safetensors or .parquet (a column of lists)"
 )
 
-
+# %% ../../nbs/0_core/01_files.ipynb #1afce1b9
 def read_arrays(
     path,  # .npy, .npz, .safetensors or .parquet
-) -> dict[
-    str, np.ndarray
-]:  # Name -> array; the one of a .npy file is called "embedding" and is a read-only map
+) -> dict[str, np.ndarray]:  # Name -> array; the one of a .npy file, a read-only map, is "embedding"
     "Every array of a file."
     path = existing_file(path, _EXPECTED)
     if path.suffix not in _ARRAYS:
@@ -206,7 +165,7 @@ def _open_npy(path, key):
         ) from error
     return _of_array(path, found, lambda i, j: open_()[i:j])
 
-
+# %% ../../nbs/0_core/01_files.ipynb #14357d53
 def _of_array(path, found, part):
     if found.ndim != 2 or found.dtype.kind not in "fiub":
         raise ValueError(
@@ -217,7 +176,7 @@ def _of_array(path, found, part):
         path, *found.shape, str(found.dtype), lambda size: (part(i, i + size) for i in range(0, n, size))
     )
 
-
+# %% ../../nbs/0_core/01_files.ipynb #9042fb7a
 def _open_npz(path, key):
     arrays = read_arrays(path)
     names = [k for k, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "fiub"]
@@ -256,68 +215,9 @@ def _open_safetensors(path, key):
 
     return MatrixFile(path, *shape, dtype, chunks)
 
-# %% ../../nbs/0_core/01_files.ipynb #15c96279
-def _parquet_columns(path, schema, key):
-    "Names of the columns that make the matrix, and whether it is one column of lists."
-    import pyarrow.types as is_
-
-    columns = [key] if isinstance(key, str) else list(key or [])
-    if strange := [c for c in columns if c not in schema.names]:
-        raise ValueError(f"{path}: has no columns {strange}; there are {', '.join(schema.names[:20])}.")
-    chosen = [schema.field(c) for c in columns]
-    chosen = (
-        chosen or [c for c in schema if _is_list(c.type)] or [c for c in schema if is_.is_floating(c.type)]
-    )
-    lists = [c for c in chosen if _is_list(c.type)]
-    if not chosen or lists and len(chosen) > 1:
-        got = [c.name for c in chosen] or schema.names
-        raise ValueError(
-            f"{path}: embeddings must be one list column, or floating-point columns; got columns {got}. "
-            "Choose with `key`."
-        )
-    return [c.name for c in chosen], lists[0].type if lists else None
-
-
-def _parquet_batch(path, batch, listed, start):
-    "One batch of rows as an array."
-    if listed is not None:
-        return _parquet_lists(path, batch.columns[0], start)
-    null = np.zeros(len(batch), bool)
-    for column in batch.columns:
-        null |= column.is_null().to_numpy(zero_copy_only=False)
-    if null.any():
-        bad = (start + np.flatnonzero(null)[:5]).tolist()
-        raise ValueError(
-            f"{path}: every row must hold an embedding; got none in rows {bad}. Drop them first."
-        )
-    return np.stack([c.to_numpy(zero_copy_only=False) for c in batch.columns], -1)
-
 # %% ../../nbs/0_core/01_files.ipynb #39e6dfa4
 def _open_parquet(path, key):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)  # pages, not whole row groups
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a parquet file, or a damaged one: {error}") from error
-    names, listed = _parquet_columns(path, file.schema_arrow, key)
-
-    def chunks(size):
-        start = 0
-        for batch in file.iter_batches(size, columns=names):
-            yield _parquet_batch(path, batch.select(names), listed, start)
-            start += len(batch)
-
-    dim = len(names)
-    if listed is not None:
-        dim = getattr(listed, "list_size", 0) or next((x.shape[1] for x in chunks(1)), 0)
-    if not dim:
-        raise ValueError(
-            f"{path}: has no rows, so the number of dimensions is unknown. Use a fixed-size list column."
-        )
-    dtype = str(listed.value_type if listed is not None else file.schema_arrow.field(names[0]).type)
-    return MatrixFile(path, file.metadata.num_rows, dim, dtype, chunks)
+    return MatrixFile(path, *parquet_matrix(path, key))
 
 # %% ../../nbs/0_core/01_files.ipynb #c38c5158
 _OPEN = {".npy": _open_npy, ".npz": _open_npz, ".safetensors": _open_safetensors, ".parquet": _open_parquet}

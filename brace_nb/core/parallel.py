@@ -25,17 +25,9 @@ def thread_count() -> int:  # At least 1
     )
 
 # %% ../../nbs/0_core/02_parallel.ipynb #70ce6648
-def parallel_map(
-    work: Callable,  # Called with one item
-    items: Iterable,  # Taken one after the other
-    threads: int | None = None,  # At most so many at once; `thread_count()` when None
-) -> list:  # Results in the order of the items
-    "Call `work` for every item in threads; the error of the earliest failed item is raised."
-    items = list(items)
-    threads = min(thread_count() if threads is None else threads, len(items))
-    if threads <= 1:
-        return [work(item) for item in items]
-    results, failed, todo = [None] * len(items), {}, iter(range(len(items)))
+def _work_off(work, items, results, failed, threads):
+    "Threads that take one item after the other, until there are none left or one has failed."
+    todo = iter(range(len(items)))
 
     def loop(_):
         for i in todo:
@@ -53,6 +45,20 @@ def parallel_map(
         failed[-1] = error
     finally:
         pool.shutdown()
+
+# %% ../../nbs/0_core/02_parallel.ipynb #617b386a
+def parallel_map(
+    work: Callable,  # Called with one item
+    items: Iterable,  # Taken one after the other
+    threads: int | None = None,  # At most so many at once; `thread_count()` when None
+) -> list:  # Results in the order of the items
+    "Call `work` for every item in threads; the error of the earliest failed item is raised."
+    items = list(items)
+    threads = min(thread_count() if threads is None else threads, len(items))
+    if threads <= 1:
+        return [work(item) for item in items]
+    results, failed = [None] * len(items), {}
+    _work_off(work, items, results, failed, threads)
     if failed:
         raise failed[min(failed)]
     return results

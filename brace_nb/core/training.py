@@ -46,6 +46,16 @@ def _step(loss, optimizer, step, max_norm):
     optimizer.step()
     return value.detach()
 
+
+def _finite(loss, step, optimizer):
+    "The loss of a step, when the training still goes somewhere."
+    if not math.isfinite(loss):
+        rate = optimizer.param_groups[0]["lr"]
+        raise FloatingPointError(
+            f"training diverged: the loss of step {step} is {loss}. Lower the learning rate (now {rate:g})."
+        )
+    return loss
+
 # %% ../../nbs/0_core/03_training.ipynb #df9b8b99
 def train(
     loss: Callable[[int], Tensor],  # Step -> scalar; draws its own batch
@@ -63,13 +73,7 @@ def train(
         if learning_rate is not None:
             _rate(optimizer, learning_rate(step))
         value = _step(loss, optimizer, step, max_norm)
-        losses.append(float(value))
-        if not math.isfinite(losses[-1]):
-            rate = optimizer.param_groups[0]["lr"]
-            raise FloatingPointError(
-                f"training diverged: the loss of step {step} is {losses[-1]}. "
-                f"Lower the learning rate (now {rate:g})."
-            )
+        losses.append(_finite(float(value), step, optimizer))
         state = TrainingState(step, steps, value, optimizer)
         for callback in callbacks:
             callback(state)
