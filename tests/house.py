@@ -83,7 +83,7 @@ def cells(root: Path, path: Path) -> list[tuple[int, str]]:
 
 
 def code_lines(source: str) -> set[int]:
-    "Numbers of the lines with code on them: no blank lines, comments, docstrings, signatures."
+    "Numbers of the lines with code on them: no blank lines, comments, docstrings, signatures, imports."
     quiet = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
     text = source.splitlines()
     lines = set()
@@ -92,6 +92,8 @@ def code_lines(source: str) -> set[int]:
             lines |= set(range(token.start[0], token.end[0] + 1))
     lines = {n for n in lines if text[n - 1].strip()}
     for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            lines -= set(range(node.lineno, node.end_lineno + 1))
         body = getattr(node, "body", None)
         if (
             not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module))

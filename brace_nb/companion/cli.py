@@ -34,6 +34,13 @@ def _job(a) -> int:
     return engine.job(**job)
 
 # %% ../../nbs/7_companion/12_cli.ipynb #62fb4e13
+def _say_experiment(e, seconds, waiting: dict[str, list[str]]) -> None:
+    "A line of the list."
+    state = waiting[e.name][0] if e.name in waiting else "up to date"
+    needs = f"; needs {', '.join(e.needs)}" if e.needs else ""
+    print(f"{e.name:34} {seconds:>8}  {len(e.claims):>4}  {state}{needs}")
+
+# %% ../../nbs/7_companion/12_cli.ipynb #eb3a47e8
 def _list(a) -> int:
     from brace_nb.companion.experiments import find_experiments
     from brace_nb.companion.schedule import known_seconds
@@ -45,10 +52,7 @@ def _list(a) -> int:
     print(f"{'experiment':34} {'seconds':>8}  {'rows':>4}  state")
     for name, e in found.items():
         result = result_of(e)
-        seconds = result["run"]["seconds"] if result else published.get(name, "")
-        state = waiting[name][0] if name in waiting else "up to date"
-        needs = f"; needs {', '.join(e.needs)}" if e.needs else ""
-        print(f"{name:34} {seconds:>8}  {len(e.claims):>4}  {state}{needs}")
+        _say_experiment(e, result["run"]["seconds"] if result else published.get(name, ""), waiting)
     for name, why in broken.items():
         print(f"{name:34} {'':>8}  {'':>4}  cannot run: {why}")
     return int(bool(broken))

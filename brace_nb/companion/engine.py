@@ -170,7 +170,7 @@ _SCIENCE = (
     "brace_nb.foundations:import_open_clip",
 )
 
-
+# %% ../../nbs/7_companion/11_engine.ipynb #6ee536d8
 def _preload(todo: list[Experiment]) -> tuple[str, ...]:
     "What the warm process imports for these experiments: everything, when they reach beyond the companion."
     sources = [source for e in todo for source in e.sources]
@@ -264,8 +264,9 @@ def _publish_all(chosen: dict[str, Experiment], profile: str, only: str, code: i
     return publishing.collect(profile)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #f4d7f458
-def _plan(chosen: dict[str, Experiment], profile: str, force: bool, say) -> dict[str, list[str]]:
+def _plan(chosen: dict, broken: dict, profile: str, force: bool, say) -> dict[str, list[str]]:
     "Which of the chosen experiments have to run, and why."
+    _say_broken(broken, say)
     for e in chosen.values():
         runs.swap(e)
     reasons = {name: ["forced"] for name in chosen} if force else stale(chosen)
@@ -279,6 +280,21 @@ def _say_broken(broken: dict[str, str], say) -> None:
         say(f"  ! {name} cannot run: {why}", flush=True)
 
 
+def _choose(profile: str, names: str) -> tuple[dict[str, Experiment], dict[str, str]]:
+    "Experiments of these names with what they need, and those among them that cannot run, with the reason."
+    broken = {}
+    found = experiments.find_experiments(profile, broken)
+    chosen = experiments.select(found, names, broken)
+    return chosen, {n: why for n, why in broken.items() if experiments.chosen_by(n, names)}
+
+
+def _say_rest(failed: dict[str, Experiment], broken: dict[str, str], profile: str, say) -> None:
+    "What did not finish of what was to run, and what could not run at all."
+    if failed:
+        _say_failed([name for name, e in failed.items() if stale({name: e})], profile, say)
+    _say_broken(broken, say)
+
+# %% ../../nbs/7_companion/11_engine.ipynb #a0fde364
 def _accept(chosen: dict[str, Experiment], say) -> int:
     "Keep results by hand."
     for e in chosen.values():
@@ -301,15 +317,11 @@ def make(
 ) -> int:  # Exit code
     "Bring the figures of a profile up to date and print the ledger's state."
     experiments.require(experiments.load_profile(profile))
-    broken = {}
-    found = experiments.find_experiments(profile, broken)
-    chosen = experiments.select(found, accepted or only, broken)
-    broken = {n: why for n, why in broken.items() if experiments.chosen_by(n, only)}
+    chosen, broken = _choose(profile, accepted or only)
     with processes.locked(derived(profile) / "lock") as lock:
         if accepted:
             return _accept({n: e for n, e in chosen.items() if experiments.chosen_by(n, accepted)}, say)
-        _say_broken(broken, say)
-        reasons = _plan(chosen, profile, force, say)
+        reasons = _plan(chosen, broken, profile, force, say)
         if dry_run:
             _say_plan(reasons, say)
             return int(bool(broken))
@@ -317,7 +329,5 @@ def make(
         code = _run(profile, todo, cores or os.cpu_count() or 1, snakemake_profile, force, lock, say)
         rows = _publish_all(chosen, profile, only, code)
     wrong = _say_ledger(rows, chosen, profile, only, say)
-    if code:
-        _say_failed([name for name in reasons if stale({name: chosen[name]})], profile, say)
-    _say_broken(broken, say)
+    _say_rest({name: chosen[name] for name in reasons} if code else {}, broken, profile, say)
     return code or int(bool(broken)) or (3 if strict and wrong else 0)
