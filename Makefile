@@ -10,8 +10,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|gpu ONLY=part CORES=n)
 	@$(BIN)/brace-nb figures --profile $(PROFILE) $(if $(ONLY),--only $(ONLY)) $(if $(CORES),--cores $(CORES))
 
-test: .venv/.installed ## export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
-	$(BIN)/ruff check tests setup.py
+test: .venv/.installed ## style, export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
+	$(BIN)/ruff check nbs tests setup.py
+	$(BIN)/ruff format --check nbs tests setup.py
 	OMP_NUM_THREADS=1 $(BIN)/nbdev_test --n_workers 2 --do_print --skip_folder_re '^([_.]|experiments$$)'
 	$(BIN)/python -m pytest -n 2
 	$(BIN)/brace-nb figures --profile smoke --strict

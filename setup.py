@@ -18,7 +18,7 @@ setup(
     long_description=Path("README.md").read_text(encoding="utf-8") if Path("README.md").exists() else "",
     long_description_content_type="text/markdown",
     packages=find_packages(include=["brace_nb", "brace_nb.*"]),
-    package_data={"brace_nb": ["*.mplstyle"]},
+    package_data={"brace_nb": ["py.typed"]},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),
     extras_require=extras,

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 LONGEST_LINE, LONGEST_MODULE = 110, 330
 LESSON, KERNELS, EXPERIMENT = 15, 40, 30  # lines of a cell
+LONGEST_FUNCTION = 5  # lines of a function in an experiment, without signature and docstring
 
 # part -> the parts its modules may import (and itself)
 KNOWS = {
@@ -280,7 +281,55 @@ def deep_imports(root: Path) -> list[Violation]:
     return found
 
 
-RULES = (ruff, long_cells, long_modules, long_lines, shadowed_modules, strangers, deep_imports)
+def experiment_code(root: Path) -> list[Violation]:
+    "Experiments hold no function of more than 5 lines, import names, and are stored without outputs."
+    found = []
+    for path in notebooks(root):
+        if path.parts[1] != "experiments":
+            continue
+        if any(c.get("outputs") for c in json.loads((root / path).read_text(encoding="utf-8"))["cells"]):
+            found.append(Violation("experiment_code", part_of(path), str(path), "stored with outputs"))
+        for number, source in cells(root, path):
+            lines, place = code_lines(source), f"{path} [{number}]"
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.FunctionDef):
+                    count = len(lines & set(range(node.lineno, node.end_lineno + 1)))
+                    if count > LONGEST_FUNCTION:
+                        what = f"{node.name} has {count} lines; it belongs in a module"
+                        found.append(Violation("experiment_code", part_of(path), place, what))
+                if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
+                    found.append(Violation("experiment_code", part_of(path), place, "a star import"))
+    return found
+
+
+def hidden_figures(root: Path) -> list[Violation]:
+    "An experiment that saves figures shows one of them: a relative link to its png in a markdown cell."
+    found = []
+    for path in notebooks(root):
+        if path.parts[1] != "experiments":
+            continue
+        code = "\n".join(source for _, source in cells(root, path))
+        figures = set(re.findall(r'save_figure\(\s*\w+,\s*"(\w+/\w+)"', code))
+        every = json.loads((root / path).read_text(encoding="utf-8"))["cells"]
+        prose = "\n".join("".join(c["source"]) for c in every if c["cell_type"] == "markdown")
+        shown = set(re.findall(r"!\[[^]]*\]\(\.\./\.\./\.\./figures/(\w+/\w+)\.png\)", prose))
+        if figures and not shown & figures:
+            what = f"shows none of {', '.join(sorted(figures))}"
+            found.append(Violation("hidden_figures", part_of(path), str(path), what))
+    return found
+
+
+RULES = (
+    ruff,
+    long_cells,
+    long_modules,
+    long_lines,
+    shadowed_modules,
+    strangers,
+    deep_imports,
+    experiment_code,
+    hidden_figures,
+)
 
 
 def report(violations: list[Violation]) -> str:

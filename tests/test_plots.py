@@ -9,8 +9,16 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from brace_nb.companion.figures import PALETTE, method_style, use_style
-from brace_nb.companion.plots import dots_by_seed, grouped_bars, heatmap, lines_with_band, panel
+from brace_nb.companion import (
+    PALETTE,
+    dots_by_seed,
+    grouped_bars,
+    heatmap,
+    lines_with_band,
+    method_style,
+    panel,
+    use_style,
+)
 
 RNG = np.random.default_rng(0)
 

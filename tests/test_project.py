@@ -1,30 +1,43 @@
-"The project itself: notebooks and package in step, notebooks clean, README and ledger up to date, house rules."
+"""The project itself: notebooks and package in step, notebooks clean, links alive, README, ledger and figures
+up to date, a wheel that works."""
 
-import ast
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from brace_nb.companion.claims import load_claims, problems
-from brace_nb.companion.cli import readme
-from brace_nb.companion.experiments import code_cells, experiments
-from brace_nb.companion.figures import root
+from brace_nb.companion import (
+    find_experiments,
+    load_claims,
+    problems,
+    read_facts,
+    readme,
+    root,
+    split_tables,
+)
 
 ROOT = root()
 NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-EXPERIMENTS = [p for p in NOTEBOOKS if "experiments" in p.relative_to(ROOT / "nbs").parts]
-name = lambda p: p.relative_to(ROOT).as_posix()
+PAGES = [*NOTEBOOKS, *(ROOT / name for name in ("README.md", "CHANGELOG.md", "NOTICE"))]
+
+
+def name(path):
+    return path.relative_to(ROOT).as_posix()
 
 
 def tool(command, folder):
     subprocess.run(
         [str(Path(sys.executable).with_name(command))], cwd=folder, check=True, capture_output=True
     )
+
+
+# --- notebooks and package
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +53,24 @@ def rebuilt(tmp_path_factory):
     return folder
 
 
+def package_files(folder):
+    return {
+        p.relative_to(folder / "brace_nb").as_posix(): p.read_text()
+        for p in (folder / "brace_nb").rglob("*.py")
+    }
+
+
+def source_of(text):
+    "The notebook a module says it comes from."
+    found = re.search(r"File to edit: [./]*(\S+\.ipynb)", text)
+    return found[1] if found else "a deleted notebook"
+
+
 def test_package_is_what_the_notebooks_export(rebuilt):
     "Run `make export` when this fails; the notebook at fault is named."
-    ours, theirs = (
-        {p.relative_to(f / "brace_nb").as_posix(): p.read_text() for p in (f / "brace_nb").rglob("*.py")}
-        for f in (ROOT, rebuilt)
-    )
-    source = lambda text: (re.search(r"File to edit: [./]*(\S+\.ipynb)", text) or ["", "a deleted notebook"])[
-        1
-    ]
+    ours, theirs = package_files(ROOT), package_files(rebuilt)
     wrong = [
-        f"{k} <- {source(theirs.get(k) or ours[k])}"
+        f"{k} <- {source_of(theirs.get(k) or ours[k])}"
         for k in sorted(ours.keys() | theirs.keys())
         if ours.get(k) != theirs.get(k)
     ]
@@ -63,23 +83,32 @@ def test_notebook_is_clean(path, rebuilt):
     assert path.stat().st_size < 400_000, "outputs of a lesson stay small"
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=name)
-def test_experiment_keeps_the_house_rules(path):
-    cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
-    assert not any(c["outputs"] for c in cells), "experiments are stored without outputs"
-    for cell in code_cells(path):
-        for node in ast.walk(ast.parse(cell["source"])):
-            if isinstance(node, ast.FunctionDef):
-                assert node.end_lineno - node.lineno <= 5, f"{node.name} belongs in a lesson notebook"
-            if isinstance(node, ast.ImportFrom):
-                assert not any(a.name == "*" for a in node.names), "import names, the engine follows them"
+def prose(path):
+    "The text of a page."
+    if path.suffix != ".ipynb":
+        return path.read_text()
+    cells = json.loads(path.read_text())["cells"]
+    return "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_links_lead_somewhere(path):
+    targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", prose(path))
+    lost = [t for t in targets if "://" not in t and not (path.parent / t).exists()]
+    assert not lost, f"no such file: {lost}"
+
+
+# --- experiments
 
 
 def test_every_row_of_the_ledger_is_recorded_where_it_says_and_nowhere_else():
-    rows, recorded = load_claims(), {i: e.name for e in experiments("cpu").values() for i in e.claims}
+    rows, recorded = load_claims(), {i: e.name for e in find_experiments("cpu").values() for i in e.claims}
     literal = {i: r["experiment"] for i, r in rows.items() if r["experiment"]}
     assert recorded == literal
-    assert {r["experiment"] for r in rows.values()} - {None} <= set(experiments("cpu"))
+    assert {r["experiment"] for r in rows.values()} - {None} <= set(find_experiments("cpu"))
+
+
+# --- what is committed
 
 
 def test_committed_ledger_has_every_row_and_the_accepted_verdicts():
@@ -90,44 +119,96 @@ def test_committed_ledger_has_every_row_and_the_accepted_verdicts():
 
 
 def test_committed_figures_have_their_numbers_and_facts():
-    pictures = sorted((ROOT / "figures").glob("*/*.png"))
-    assert pictures
-    for png in pictures:
-        facts = json.loads(png.with_suffix(".json").read_text())
-        assert facts["profile"] == "cpu" and len(facts["alt"].split()) >= 4 and facts["run"]["commit"]
-        assert any(f.endswith(".csv") for f in facts["files"]) and all(
-            (ROOT / "figures" / f).exists() for f in facts["files"] if not f.endswith(".svg")
-        )
-        assert set(facts["claims"]) <= set(load_claims())
+    facts = read_facts(ROOT / "figures")
+    figures = {name: f for part in facts.values() for name, f in part["figures"].items()}
+    makers = {name: e for part in facts.values() for name, e in part["experiments"].items()}
+    pictures = {
+        p.relative_to(ROOT / "figures").with_suffix("").as_posix() for p in ROOT.glob("figures/*/*.png")
+    }
+    tables = {
+        p.relative_to(ROOT / "figures").with_suffix("").as_posix() for p in ROOT.glob("figures/*/*.csv")
+    }
+    assert pictures and pictures == tables == set(figures)
+    for figure, f in figures.items():
+        assert len(f["alt"].split()) >= 4 and set(f["claims"]) <= set(load_claims())
+        maker = makers[f["experiment"]]
+        assert maker["profile"] == "cpu" and set(maker) == {"profile", "parameters", "inputs"}
+        saved = {
+            file.removeprefix(figure).removesuffix(".csv").strip(".") for file in f["files"] if ".csv" in file
+        }
+        assert saved == set(split_tables((ROOT / f"figures/{figure}.csv").read_text())), figure
+
+
+def test_the_figures_folder_stays_small():
+    listed = subprocess.run(["git", "ls-files", "figures"], cwd=ROOT, capture_output=True, text=True).stdout
+    files = listed.split() or [p for p in (ROOT / "figures").rglob("*") if p.is_file() and p.suffix != ".svg"]
+    assert len(files) <= 260
 
 
 def test_readme_is_the_front_page():
     assert (ROOT / "README.md").read_text() == readme(), "run `make readme`"
 
 
+def test_readme_lists_every_lesson_and_experiment():
+    text = (ROOT / "README.md").read_text()
+    pages = [p for p in NOTEBOOKS if not re.match(r"index|zz_init|\d\d[a-z]_", p.name)]
+    assert not [name(p) for p in pages if f"({name(p)})" not in text]
+
+
+# --- packages
+
+
+def names(words):
+    return {re.split(r"[=<>]", word)[0].lower().replace("-", "_") for word in words}
+
+
 def test_lock_covers_the_declared_requirements():
-    locked = {
-        re.split(r"[=<>]", line)[0].lower().replace("-", "_")
-        for line in (ROOT / "constraints.txt").read_text().splitlines()
-        if line and line[0] != "#"
-    }
-    settings = (ROOT / "settings.ini").read_text()
-    declared = {
-        re.split(r"[=<>]", w)[0].lower().replace("-", "_")
-        for line in re.findall(r"^\w*requirements = (.*)$", settings, re.M)
-        for w in line.split()
-    }
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    locked = names(line for line in lines if line and line[0] != "#")
+    listed = re.findall(r"^\w*requirements = (.*)$", (ROOT / "settings.ini").read_text(), re.M)
+    declared = names(" ".join(listed).split())
     assert declared <= locked, f"constraints.txt does not pin {sorted(declared - locked)}"
-    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text(), (
-        "the lock names the version, not the +cpu build, so that it holds on any machine"
+    assert "torch==2.13.0" in lines, (
+        "the lock names the version, not the +cpu build, so that it holds anywhere"
     )
 
 
-def test_import_needs_only_numpy_and_torch():
-    code = "import sys; import brace_nb, brace_nb.codes.projection; print(sorted({m.split('.')[0] for m in sys.modules} & {'numba','matplotlib','pandas','open_clip','fastcore','sklearn','usearch','pyarrow','PIL'}))"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    "The wheel of this repository, unpacked where nothing else is."
+    folder = tmp_path_factory.mktemp("wheel")
+    for file in ("settings.ini", "pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"):
+        shutil.copy(ROOT / file, folder)
+    shutil.copytree(ROOT / "brace_nb", folder / "brace_nb", ignore=shutil.ignore_patterns("__pycache__"))
+    command = "pip wheel --quiet --no-deps --no-build-isolation --wheel-dir built ."
+    subprocess.run([sys.executable, "-m", *command.split()], cwd=folder, check=True)
+    (wheel,) = (folder / "built").glob("brace_nb-*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "site")
+    return folder / "site"
+
+
+def in_empty_place(installed, folder, code):
+    "Run code with the wheel's package, far from any checkout."
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("BRACE_NB")}
+    how = dict(cwd=folder, env=environment | {"PYTHONPATH": str(installed)}, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-P", "-c", code], **how)
+
+
+def test_the_wheel_has_every_module_and_says_that_it_is_typed(installed):
+    here = {p.relative_to(ROOT).as_posix() for p in (ROOT / "brace_nb").rglob("*.py")}
+    there = {p.relative_to(installed).as_posix() for p in (installed / "brace_nb").rglob("*.py")}
+    assert here == there and (installed / "brace_nb/py.typed").exists()
+
+
+def test_the_wheel_imports_and_says_where_its_data_come_from(installed, tmp_path):
+    parts = sorted(p.parent.name for p in (installed / "brace_nb").glob("*/__init__.py"))
+    imported = in_empty_place(installed, tmp_path, "import brace_nb." + ", brace_nb.".join(parts))
+    assert imported.returncode == 0, imported.stderr
+    code = (
+        "import brace_nb, brace_nb.codes as c; print(brace_nb.__file__); print(c.binarize([[3.0, 1.0, 0.1]]))"
     )
+    used = in_empty_place(installed, tmp_path, code)
+    assert used.returncode == 0 and str(installed) in used.stdout, used.stderr
+    emoji = in_empty_place(installed, tmp_path, "from brace_nb.foundations import load_emoji; load_emoji()")
+    last = emoji.stderr.strip().splitlines()[-1]
+    assert last.startswith("FileNotFoundError") and "data/emoji" in last and "clone" in last, last

@@ -1,12 +1,25 @@
 "How code looks, in lessons, experiments, package and tests (the rules are in `house.py`)."
 
 import pytest
-from house import code_lines, deep_imports, long_cells, long_lines, long_modules, ruff, sizes
+from house import (
+    code_lines,
+    deep_imports,
+    experiment_code,
+    hidden_figures,
+    long_cells,
+    long_lines,
+    long_modules,
+    ruff,
+    sizes,
+)
 
-from brace_nb.companion.figures import root
+from brace_nb.companion import root
 
 
-@pytest.mark.parametrize("rule", [ruff, long_cells, long_modules, long_lines, deep_imports])
+RULES = [ruff, long_cells, long_modules, long_lines, deep_imports, experiment_code, hidden_figures]
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_the_house_keeps_its_style(rule):
     found = rule(root())
     assert not found, "\n" + "\n".join(f"{v.place}: {v.what}" for v in found)

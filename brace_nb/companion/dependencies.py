@@ -85,7 +85,7 @@ def _mentions(nodes: list[ast.AST], package: str) -> Iterator[tuple[str, str | N
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and package in node.value:
             yield from ((name, None) for name in re.findall(rf"\b{package}(?:\.\w+)+", node.value))
 
-
+# %% ../../nbs/7_companion/05_dependencies.ipynb #d1db17d3
 def imports(
     source: str,  # Python code
     package: str,  # Only imports of this package are listed

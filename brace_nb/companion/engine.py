@@ -156,17 +156,27 @@ def _clear(profile: str, todo: list[Experiment]) -> None:
         (derived(profile) / "state" / f"{e.name}.json").unlink(missing_ok=True)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1b9d51ec
-_ALWAYS = ("papermill", "execnb.shell", "matplotlib.pyplot", "pandas", "yaml")
-_SCIENCE = ("torch", "scipy.stats", "sklearn.linear_model", "pyarrow.parquet", "numba")
-_ENCODERS = ("brace_nb.foundations:import_open_clip",)
+_ALWAYS = ("papermill", "execnb.shell", "yaml")
+_SCIENCE = (
+    *(
+        "matplotlib.pyplot",
+        "pandas",
+        "torch",
+        "scipy.stats",
+        "sklearn.linear_model",
+        "pyarrow.parquet",
+        "numba",
+    ),
+    "brace_nb.foundations:import_open_clip",
+)
 
 
 def _preload(todo: list[Experiment]) -> tuple[str, ...]:
-    "What the warm process imports for these experiments."
+    "What the warm process imports for these experiments: everything, when they reach beyond the companion."
     sources = [source for e in todo for source in e.sources]
-    if not any(m.count(".") > 1 and ".companion." not in m for m in code_closure(sources)):
-        return _ALWAYS
-    return _ALWAYS + _SCIENCE + _ENCODERS
+    parts = {module.split(".")[1] for module in code_closure(sources) if "." in module}
+    science = parts & {"foundations", "codes", "ndim", "assignment", "evaluation", "grounding"}
+    return _ALWAYS + _SCIENCE if science else _ALWAYS
 
 
 def _surroundings(profile: str, socket: str) -> dict[str, str]:

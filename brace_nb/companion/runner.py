@@ -5,14 +5,16 @@
 # %% ../../nbs/7_companion/08a_runner.ipynb #4465143c
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
+import sys
 import warnings
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['THREAD_VARIABLES', 'notebook_environment', 'set_threads', 'CellTimeout', 'run_notebook']
+__all__ = ['THREAD_VARIABLES', 'notebook_environment', 'set_threads', 'package_of', 'CellTimeout', 'run_notebook']
 
 # %% ../../nbs/7_companion/08a_runner.ipynb #f804847b
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -40,6 +42,27 @@ def set_threads(
     torch.set_num_threads(threads)
     threadpoolctl.threadpool_limits(threads)
     numba.config.reload_config()
+
+# %% ../../nbs/7_companion/08a_runner.ipynb #9f5fd5ca
+@contextlib.contextmanager
+def package_of(
+    folder: Path,  # Folder that holds the package
+    package: str = "brace_nb",
+):  # A function that says which modules of the package the block has loaded so far
+    "Inside, the package is loaded anew from the folder; afterwards everything is as before."
+
+    def loaded():
+        return {name for name in sys.modules if name.partition(".")[0] == package}
+
+    before = {name: sys.modules.pop(name) for name in loaded()}
+    sys.path.insert(0, str(folder))
+    try:
+        yield loaded
+    finally:
+        sys.path.remove(str(folder))
+        for name in loaded():
+            del sys.modules[name]
+        sys.modules.update(before)
 
 # %% ../../nbs/7_companion/08a_runner.ipynb #04a099ea
 class CellTimeout(Exception):

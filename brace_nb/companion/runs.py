@@ -18,7 +18,7 @@ from .experiments import Experiment, find_experiments
 from .folders import derived, root
 from .publishing import publish
 from .dependencies import code_closure
-from .runner import notebook_environment, run_notebook, set_threads
+from .runner import notebook_environment, package_of, run_notebook, set_threads
 from .staleness import digest, fingerprint, reasons_to_run, result_of
 
 # %% auto #0
@@ -78,24 +78,23 @@ def _environment(experiment: Experiment, work: Path) -> dict[str, str]:
     return notebook_environment(experiment.threads) | {k: str(v) for k, v in own.items()}
 
 # %% ../../nbs/7_companion/10_runs.ipynb #d41f8c10
-def _outside(experiment: Experiment, before: set[str]) -> list[str]:
-    "Modules of the package that the notebook loaded and that are not among its inputs."
-    loaded = {m for m in sys.modules if m.split(".")[0] == "brace_nb"} - before
-    return sorted(loaded - code_closure(experiment.sources).keys())
+def _check_loaded(experiment: Experiment, loaded: set[str]) -> None:
+    "Modules of the package that a notebook has loaded must be among its inputs."
+    if outside := sorted(loaded - code_closure(experiment.sources).keys()):
+        raise RuntimeError(
+            f"{experiment.name} ran code of {', '.join(outside)}, which its imports do not show. "
+            "Import it by name, so that a change of it is seen."
+        )
 
 
 def _execute(experiment: Experiment, work: Path) -> None:
     "Run the notebook in this process; what it ran must be among its inputs."
     os.environ |= _environment(experiment, work)
     set_threads(experiment.threads)
-    before = set(sys.modules)
     seconds = float(os.environ.get("BRACE_NB_CELL_SECONDS", 0))
-    run_notebook(experiment.path, work / "notebook.ipynb", experiment.values, root(), seconds)
-    if outside := _outside(experiment, before):
-        raise RuntimeError(
-            f"{experiment.name} ran code of {', '.join(outside)}, which its imports do not show. "
-            "Import it by name, so that a change of it is seen."
-        )
+    with package_of(root()) as loaded:
+        run_notebook(experiment.path, work / "notebook.ipynb", experiment.values, root(), seconds)
+        _check_loaded(experiment, loaded())
 
 # %% ../../nbs/7_companion/10_runs.ipynb #0c1b2633
 _KINDS = ("cell", "parameter", "code", "data", "packages", "results", "row")

@@ -80,17 +80,13 @@ def _guard(connection, request, outputs, work):
             os._exit(0)
 
 # %% ../../nbs/7_companion/08b_warm.ipynb #364f5d89
-def _warm_up(preload: list[str]) -> list:
-    "Import modules and call functions; the package's own are then forgotten, so that forks load theirs."
-    before = set(sys.modules)
+def _warm_up(preload: list[str]) -> None:
+    "Import modules and call functions; what fails here fails where it is needed."
     for name in preload:
         with contextlib.suppress(Exception):
             found = _load(name)
             if ":" in name:
                 found()
-    package = __name__.partition(".")[0]
-    own = [m for m in sys.modules if m not in before and m.partition(".")[0] == package]
-    return [sys.modules.pop(m) for m in own]
 
 # %% ../../nbs/7_companion/08b_warm.ipynb #c1936ae6
 def _load(reference):
@@ -111,7 +107,7 @@ def serve(
     listener.bind(path)
     listener.listen(64)
     function = _load(work)
-    kept = _warm_up(preload)  # noqa: F841  (their objects must live on)
+    _warm_up(preload)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     parent = os.getppid()
     while os.getppid() == parent:
