@@ -11,6 +11,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                'brace_nb/as_printed/evaluation.py'),
                                                 'brace_nb.as_printed.evaluation._sums_once': ( '8_as_printed/evaluation.html#_sums_once',
                                                                                                'brace_nb/as_printed/evaluation.py'),
+                                                'brace_nb.as_printed.evaluation.library_cka': ( '8_as_printed/evaluation.html#library_cka',
+                                                                                                'brace_nb/as_printed/evaluation.py'),
                                                 'brace_nb.as_printed.evaluation.library_hsic': ( '8_as_printed/evaluation.html#library_hsic',
                                                                                                  'brace_nb/as_printed/evaluation.py'),
                                                 'brace_nb.as_printed.evaluation.library_matrix': ( '8_as_printed/evaluation.html#library_matrix',
