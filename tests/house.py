@@ -224,9 +224,7 @@ def shadowed_modules(root: Path) -> list[Violation]:
     for part, paths in by_part.items():
         names = {name: path for path in paths for name in public_names(root, path)}
         for path in paths:
-            if path.stem in names and path != Path(
-                "brace_nb/core/lazy.py"
-            ):  # imported before there are names
+            if path.stem in names:
                 found.append(
                     Violation(
                         "shadowed_modules", part, str(path), f"{path.stem} is a name in {names[path.stem]}"
