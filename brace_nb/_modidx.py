@@ -1247,6 +1247,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                      'brace_nb/core/matrix_files.py'),
                                             'brace_nb.core.matrix_files._lengths': ( '0_core/matrix_files.html#_lengths',
                                                                                      'brace_nb/core/matrix_files.py'),
+                                            'brace_nb.core.matrix_files._mapped': ( '0_core/matrix_files.html#_mapped',
+                                                                                    'brace_nb/core/matrix_files.py'),
                                             'brace_nb.core.matrix_files._matrix_of_columns': ( '0_core/matrix_files.html#_matrix_of_columns',
                                                                                                'brace_nb/core/matrix_files.py'),
                                             'brace_nb.core.matrix_files._matrix_of_lists': ( '0_core/matrix_files.html#_matrix_of_lists',

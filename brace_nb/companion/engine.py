@@ -102,26 +102,17 @@ def _clear(profile: str, todo: list[Experiment]) -> None:
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1b9d51ec
 _ALWAYS = ("papermill", "execnb.shell", "yaml")
-_SCIENCE = (
-    *(
-        "matplotlib.pyplot",
-        "pandas",
-        "torch",
-        "scipy.stats",
-        "sklearn.linear_model",
-        "pyarrow.parquet",
-        "numba",
-    ),
-    "brace_nb.foundations:import_open_clip",
-)
+_LIBRARIES = "matplotlib.pyplot pandas torch scipy.stats sklearn.linear_model pyarrow.parquet numba"
+_SCIENCE = (*_LIBRARIES.split(), "brace_nb.foundations:import_open_clip")
+_PARTS = {"foundations", "codes", "ndim", "assignment", "evaluation", "grounding"}
 
 
 def _preload(todo: list[Experiment]) -> tuple[str, ...]:
     "What the warm process imports for these experiments: everything, when they reach beyond the companion."
     sources = [source for e in todo for source in e.sources]
     parts = {module.split(".")[1] for module in code_closure(sources) if "." in module}
-    science = parts & {"foundations", "codes", "ndim", "assignment", "evaluation", "grounding"}
-    return _ALWAYS + _SCIENCE if science else _ALWAYS
+    return _ALWAYS + _SCIENCE if parts & _PARTS else _ALWAYS
+
 
 # %% ../../nbs/7_companion/11_engine.ipynb #ec1c39de
 def _surroundings(profile: str, socket: str) -> dict[str, str]:

@@ -152,21 +152,21 @@ def _of_array(path, found, part):
     )
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #40b4f365
-def _open_npy(path, key):
-    def open_():
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+_PLAIN = "a .npy file must hold one plain numeric array"
 
+
+def _mapped(path):
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _open_npy(path, key):
     try:
-        found = open_()
+        found = _mapped(path)
     except (ValueError, EOFError, OSError) as error:
-        raise ValueError(
-            f"{path}: a .npy file must hold one plain numeric array; got another: {error}"
-        ) from error
+        raise ValueError(f"{path}: {_PLAIN}; got another: {error}") from error
     if not isinstance(found, np.ndarray):
-        raise ValueError(
-            f"{path}: a .npy file must hold one plain numeric array; got an archive. Rename it to .npz."
-        )
-    return _of_array(path, found, lambda i, j: open_()[i:j])
+        raise ValueError(f"{path}: {_PLAIN}; got an archive. Rename it to .npz.")
+    return _of_array(path, found, lambda i, j: _mapped(path)[i:j])
 
 
 def _open_npz(path, key):
@@ -174,6 +174,7 @@ def _open_npz(path, key):
     names = [k for k, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "fiub"]
     found = arrays[_chosen(path, key, names)]
     return _of_array(path, found, lambda i, j: found[i:j])
+
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #e3675029
 def _header(path, key):
