@@ -1,4 +1,4 @@
-"Assignment losses against plain loops, gradients, completion, attribution, and the stacked networks against one network."
+"Assignment losses against plain loops, gradients, completion, attribution."
 
 import itertools
 import math
@@ -8,21 +8,17 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.assignment.losses import (
+from brace_nb.assignment import (
     LOSSES,
-    NETWORKS,
-    SOLVERS,
-    Stack,
+    LOSS_SOLVERS,
+    assign,
     assignment_loss,
     attribution,
-    complete,
-    descent,
-    lr_factor,
-    on_diagonal,
-    permutation,
-    train_six_layers,
+    best_permutation,
+    complete_permutation,
+    descent_direction,
+    learning_rate_factor,
 )
-from brace_nb.assignment.solvers import assign
 
 quick = settings(max_examples=60, deadline=None)
 
@@ -78,7 +74,7 @@ def test_losses_equal_plain_loops(kind, size):
         n = max(size)
         square = np.zeros((n, n))
         square[: size[0], : size[1]] = x
-        p = permutation(x)
+        p = best_permutation(x)
         if size[0] == size[1]:
             assert tuple(p) == best(x)
         assert assignment_loss(x, kind) == pytest.approx(
@@ -87,7 +83,7 @@ def test_losses_equal_plain_loops(kind, size):
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-@pytest.mark.parametrize("method", [*SOLVERS, "greedy_best", "argbest", "gumbel", "sinkhorn"])
+@pytest.mark.parametrize("method", [*LOSS_SOLVERS, "greedy_best", "argbest", "gumbel", "sinkhorn"])
 def test_batches_kinds_and_types(kind, method):
     x = abs(random(2, 3, 6, 6, seed=1))
     found = assignment_loss(x, kind, method)
@@ -98,11 +94,12 @@ def test_batches_kinds_and_types(kind, method):
     t = assignment_loss(torch.from_numpy(x), kind, method)
     assert isinstance(t, torch.Tensor) and np.array_equal(t.numpy(), found)
     f = assignment_loss(
-        torch.from_numpy(x).float(), kind, method, perm=permutation(torch.from_numpy(x), method)
+        torch.from_numpy(x).float(), kind, method, perm=best_permutation(torch.from_numpy(x), method)
     )
     assert f.dtype == torch.float32 and np.allclose(f.numpy(), found, rtol=1e-4)
     assert np.allclose(
-        assignment_loss(x, kind, method, factor=True), found * lr_factor(permutation(x, method))
+        assignment_loss(x, kind, method, factor=True),
+        found * learning_rate_factor(best_permutation(x, method)),
     )
 
 
@@ -111,7 +108,7 @@ def test_batches_kinds_and_types(kind, method):
 def test_gradients(kind, factor):
     x = torch.from_numpy(abs(random(2, 5, 5, seed=3)) + 0.1).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: assignment_loss(x, kind, factor=factor), x, eps=1e-7)
-    assert torch.equal(descent(x, kind), -torch.autograd.grad(assignment_loss(x, kind).sum(), x)[0])
+    assert torch.equal(descent_direction(x, kind), -torch.autograd.grad(assignment_loss(x, kind).sum(), x)[0])
     rectangle = torch.from_numpy(abs(random(3, 5, seed=4)) + 0.1).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: assignment_loss(x, kind), rectangle, eps=1e-7)
 
@@ -120,7 +117,7 @@ def test_straight_through():
     x = torch.from_numpy(random(4, 6, 6, seed=5)).requires_grad_()
     for method, o in (("gumbel", dict(temperature=0.5)), ("sinkhorn", dict(temperature=0.1))):
         soft = assignment_loss(x, "v2", method, straight_through=True, **o)
-        p = permutation(x, method, **({"coldest": 0.1} if method == "sinkhorn" else o))
+        p = best_permutation(x, method, **({"coldest": 0.1} if method == "sinkhorn" else o))
         hard = assignment_loss(x, "v2", perm=p)
         assert torch.allclose(soft, hard)
         g, h = (torch.autograd.grad(l.sum(), x)[0] for l in (soft, hard))
@@ -132,7 +129,7 @@ def test_straight_through():
         and torch.autograd.grad(soft, wide)[0].isfinite().all()
     )
     for method in (m for m in ("exact", "greedy_delta", "greedy_best", "argbest", "recursive_top2")):
-        with pytest.raises(ValueError, match="has no straight-through gradient"):
+        with pytest.raises(ValueError, match="no straight-through gradient"):
             assignment_loss(x, "v2", method, straight_through=True)
 
 
@@ -141,7 +138,7 @@ def test_straight_through():
 def test_completion(h, w, seed):
     r = np.random.default_rng(seed)
     x, y, n = np.round(r.normal(size=(h, w)), 1), r.random((h, w)) < 0.4, max(h, w)
-    p = complete(x, y)
+    p = complete_permutation(x, y)
     assert sorted(p) == list(range(n))
     s, m, free, cols = np.zeros((n, n)), np.zeros((n, n), bool), set(range(n)), set(range(n))
     s[:h, :w], m[:h, :w] = x, y
@@ -159,10 +156,10 @@ def test_completion(h, w, seed):
 
 
 @pytest.mark.parametrize("shape", [(4, 9, 9), (4, 5, 8), (4, 8, 5)])
-@pytest.mark.parametrize("method", ["exact", "greedy_delta", "greedy_best", "sinkhorn", *SOLVERS])
+@pytest.mark.parametrize("method", ["exact", "greedy_delta", "greedy_best", "sinkhorn", *LOSS_SOLVERS])
 def test_permutation_keeps_valid_answers(method, shape):
     x = random(*shape, seed=7)
-    p = permutation(x, method)
+    p = best_permutation(x, method)
     assert (np.sort(p) == np.arange(max(shape[-2:]))).all()
     if method in ("v3", "v4"):
         return
@@ -182,7 +179,7 @@ def test_minima_and_symmetries(n, seed):
     for kind in ("base", "v2", "v2_literal", "v3"):
         assert assignment_loss(x / 2, kind) <= assignment_loss(x, kind) and assignment_loss(0 * x, kind) == 0
     d = x + n * np.eye(n)  # the identity is optimal
-    assert assignment_loss(d, "v2") == 0 and lr_factor(permutation(d)) == 1
+    assert assignment_loss(d, "v2") == 0 and learning_rate_factor(best_permutation(d)) == 1
     assert assignment_loss(d, "base") == pytest.approx(np.trace(d)) and assignment_loss(
         d, "v3"
     ) == pytest.approx(d.sum())
@@ -190,14 +187,14 @@ def test_minima_and_symmetries(n, seed):
         assert assignment_loss(x.T, kind) == pytest.approx(
             assignment_loss(x, kind)
         )  # a valid permutation is symmetric
-    assert 1 <= lr_factor(permutation(x)) <= n and assignment_loss(x, "v1") < 2 * x.sum()
+    assert 1 <= learning_rate_factor(best_permutation(x)) <= n and assignment_loss(x, "v1") < 2 * x.sum()
 
 
 @quick
 @given(st.integers(2, 9), st.integers(0, 10**6), st.floats(0, 5))
 def test_silence_is_the_minimum_of_v3_even_with_cross_entropy(n, seed, scale):
     x = torch.from_numpy(np.random.default_rng(seed).random((n, n)) * scale + 1e-9)
-    assert descent(x, "ce").abs().max() < 2 / n and (descent(x, "combined_v3") < 0).all()
+    assert descent_direction(x, "ce").abs().max() < 2 / n and (descent_direction(x, "combined_v3") < 0).all()
     assert assignment_loss(x, "combined_v3") > assignment_loss(0 * x, "combined_v3") and assignment_loss(
         0 * x, "combined_v3"
     ) == pytest.approx(2 * math.log(n))
@@ -208,7 +205,7 @@ def test_contributions_sum_to_the_loss(kind):
     x = abs(random(3, 4, 7, seed=8))
     for method in ("exact", "v3"):
         assert np.allclose(attribution(x, kind, method).sum((-2, -1)), assignment_loss(x, kind, method))
-    p = permutation(x)
+    p = best_permutation(x)
     assert np.array_equal(attribution(x, kind, perm=p), attribution(x, kind)) and attribution(
         x, kind
     ).shape == (3, 7, 7)
@@ -227,60 +224,10 @@ def test_plateau():
         assert assignment_loss(d, "ce") / 2 == pytest.approx(missing * math.log(10) / 10)
 
 
-def test_diagonal_hits():
-    x = np.eye(3)
-    x[1] = [1, 1, 0]
-    x[2] = [2, 0, 1]
-    assert on_diagonal(x) == pytest.approx(1 / 3) and on_diagonal(np.zeros((2, 3, 3))).tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_stack_equals_one_network(network):
-    stack, x = (
-        Stack([3, 5, 3], n=4, network=network),
-        torch.randn(3, 2, 16, generator=torch.Generator().manual_seed(0)),
-    )
-    y = stack(x)
-    for i in range(3):
-        z = x[i]
-        for w, b, act in zip(stack.weights, stack.biases, NETWORKS[network]):
-            z = z @ w[i] + b[i]
-            z = {"relu": torch.relu, "sigmoid": torch.sigmoid, "softmax": lambda z: z.softmax(-1)}[act](z)
-        assert torch.allclose(y[i], z.reshape(2, 4, 4), atol=1e-6)
-    assert torch.equal(stack.weights[0][0], stack.weights[0][2]) and not torch.equal(
-        stack.weights[0][0], stack.weights[0][1]
-    )
-
-
-def test_training_is_separate_and_repeats():
-    runs = [
-        dict(kind="ce"),
-        dict(kind="v2", method="greedy_delta"),
-        dict(kind="combined_v1", method="v3", factor=True),
-        dict(kind="v2", method="sinkhorn", straight_through=True),
-        dict(kind="v2", method="sinkhorn"),
-    ]
-    all_at_once = train_six_layers(runs, [0, 1], steps=20, lr=1e-3, n=4, every=5)
-    assert all_at_once.steps.tolist() == [0, 5, 10, 15, 19] and all_at_once.loss.shape == (5, 5, 2)
-    for i, run in enumerate(runs):
-        alone = train_six_layers([run], [1], steps=20, lr=1e-3, n=4, every=5)
-        assert np.allclose(
-            alone.loss[:, 0, 0], all_at_once.loss[:, i, 1], rtol=1e-4, atol=1e-5
-        ) and np.allclose(alone.scores[0, 0], all_at_once.scores[i, 1], atol=1e-4)
-    assert not np.array_equal(
-        all_at_once.scores[3], all_at_once.scores[4]
-    )  # the straight-through gradient is another one
-    again = train_six_layers(runs, [0, 1], steps=20, lr=1e-3, n=4, every=5)
-    assert np.array_equal(again.loss, all_at_once.loss)
-    assert set(all_at_once.final) == {"hits", "entropy", "dead", "dead_diagonal", "varies"} and all(
-        v.shape == (5, 2) for v in all_at_once.final.values()
-    )
-
-
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda x: assignment_loss(x, "v7"), "unknown loss 'v7'"),
+        (lambda x: assignment_loss(x, "v7"), "unknown loss; got 'v7'"),
         (lambda x: attribution(x, "v7"), "unknown loss"),
         (lambda x: assignment_loss(x, "v2", "hungarian"), "unknown method"),
         (lambda x: assignment_loss(x[0], "v2"), "shape"),
@@ -296,8 +243,7 @@ def test_training_is_separate_and_repeats():
             "has no gradient",
         ),
         (lambda x: assignment_loss(x, "v2", "gumbel", straight_through=True), "floating-point tensor"),
-        (lambda x: complete(x, np.eye(3)), "shape of its scores"),
-        (lambda x: Stack([0], network="deep"), "unknown network"),
+        (lambda x: complete_permutation(x, np.eye(3)), "shape of its scores"),
     ],
 )
 def test_bad_input(call, message):
@@ -309,7 +255,7 @@ def test_bad_input(call, message):
 def test_losses_on_cuda():
     x = torch.from_numpy(abs(random(3, 6, 6, seed=11))).cuda().requires_grad_()
     for kind in LOSSES:
-        for method in SOLVERS:
+        for method in LOSS_SOLVERS:
             loss = assignment_loss(x, kind, method)
             assert loss.device == x.device and torch.allclose(
                 loss.cpu(), assignment_loss(x.detach().cpu(), kind, method)

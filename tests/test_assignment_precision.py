@@ -1,4 +1,4 @@
-"Rounding against a search among all values, exact counts, bounds on what survives, and ties against order by enumeration."
+"Rounding against a search among all values, counts, bounds on what survives, ties against order."
 
 import itertools
 import math
@@ -8,19 +8,22 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.assignment.precision import (
-    FORMATS,
+from brace_nb.as_printed.assignment import legacy_greedy_delta
+from brace_nb.assignment import (
+    FLOAT_FORMATS,
     MATCHERS,
+    agreement_from_counts,
+    assign,
     break_ties,
     kept_share,
-    legacy_greedy_delta,
+    precision_study,
     quantize,
     representable,
     rounding_losses,
-    study,
+    sample_matrices,
+    to_matrix,
+    total_score,
 )
-from brace_nb.assignment.problem import count_scores, sample, to_matrix, total
-from brace_nb.assignment.solvers import assign
 
 quick = settings(max_examples=100, deadline=None)
 SMALL = ["fp16", "bf16", "e4m3", "e5m2"]
@@ -56,8 +59,8 @@ def test_midpoints_and_fixed_points(dtype):
     np.testing.assert_array_equal(quantize(mid, dtype), [nearest(float(m), dtype) for m in mid])
     assert (
         (v[1:] > v[:-1]).all()
-        and v[v > 0].min() == FORMATS[dtype].step
-        and v.max() == torch.finfo(FORMATS[dtype].dtype).max
+        and v[v > 0].min() == FLOAT_FORMATS[dtype].step
+        and v.max() == torch.finfo(FLOAT_FORMATS[dtype].dtype).max
     )
 
 
@@ -77,7 +80,7 @@ def test_counts_and_stated_values():
 
 def test_kinds_and_extremes():
     x = np.array([1e300, -1e300, math.inf, -math.inf, 1e9])
-    for d, f in FORMATS.items():
+    for d, f in FLOAT_FORMATS.items():
         top = torch.finfo(f.dtype).max
         q = quantize(x, d)
         assert q.dtype == np.float64 and q[:4].tolist() == [top, -top, math.inf, -math.inf] and q[4] <= top
@@ -93,9 +96,9 @@ def test_kinds_and_extremes():
 @pytest.mark.parametrize("dtype", ["bf16", "e4m3", "e5m2"])
 def test_what_must_survive(dtype):
     for kind in ("uniform", "half_normal"):
-        x = sample(kind, (100, 12, 9)).double() + 0.02
+        x = sample_matrices(kind, (100, 12, 9)).double() + 0.02
         a = assign(quantize(x, dtype), True)
-        got, best = total(x, to_matrix(a.rows, a.cols, x.shape)), assign(x, True).total
+        got, best = total_score(x, to_matrix(a.rows, a.cols, x.shape)), assign(x, True).total
         assert (got >= kept_share(dtype) * best - 1e-9).all()
         d = (quantize(x, dtype) - x).abs().amax((-2, -1))
         assert (best - got <= 2 * 9 * d + 1e-9).all()
@@ -137,9 +140,9 @@ def test_bad_input():
 @pytest.mark.parametrize("shape", [(6, 9, 9), (4, 5, 8), (4, 8, 5)])
 @pytest.mark.parametrize("maximize", [True, False])
 def test_study_equals_a_plain_loop(shape, maximize):
-    x = sample("uniform", shape, seed=3)
+    x = sample_matrices("uniform", shape, seed=3)
     formats, methods = ("fp32", "e4m3"), ("exact", "greedy_delta", "argbest", "v3", "v5")
-    s = study(x, maximize, formats, methods)
+    s = precision_study(x, maximize, formats, methods)
     for f, m in itertools.product(range(2), range(5)):
         for b in range(shape[0]):
             a, t = (
@@ -158,7 +161,7 @@ def test_study_equals_a_plain_loop(shape, maximize):
     sign = 1 if maximize else -1
     assert (sign * s.bound >= sign * s.best - 1e-6).all()
     np.testing.assert_allclose(s.chance, [min(shape[1:]) * float(m.double().mean()) for m in x])
-    counted, k = count_scores(s.shared, s.cells, shape), min(shape[1:])
+    counted, k = agreement_from_counts(s.shared, s.cells, shape), min(shape[1:])
     assert (counted.f1[0, 0] == 1).all() and (counted.missed == 1 - s.cells / k).all()
 
 
@@ -180,7 +183,7 @@ def test_legacy_greedy_loses_steps_to_ties():
         x = np.random.default_rng(seed).integers(0, 5, (7, 7)).astype(np.float32)
         y = legacy_greedy_delta(torch.from_numpy(x)[None], True)[0].numpy()
         assert np.array_equal(y, plain_legacy(x)) and y.sum() <= 7
-    x = sample("normal", (20, 30, 20))
+    x = sample_matrices("normal", (20, 30, 20))
     for up in (True, False):
         a = assign(x, up, "greedy_delta")
         assert torch.equal(
@@ -194,15 +197,15 @@ def test_legacy_greedy_loses_steps_to_ties():
 
 
 def test_break_ties_is_exact_and_bounded():
-    x = sample("half_normal", (10, 8, 8)).double()
+    x = sample_matrices("half_normal", (10, 8, 8)).double()
     for d in ("e4m3", "e5m2"):
         q = quantize(x, d)
-        assert ((break_ties(x, d) - q).abs().amax((-2, -1)) * 2 * 8 < FORMATS[d].step).all()
+        assert ((break_ties(x, d) - q).abs().amax((-2, -1)) * 2 * 8 < FLOAT_FORMATS[d].step).all()
         tied = assign(break_ties(x, d), True)
         assert torch.equal(
-            total(q, to_matrix(tied.rows, tied.cols, x.shape)), assign(q, True).total
+            total_score(q, to_matrix(tied.rows, tied.cols, x.shape)), assign(q, True).total
         )  # still an optimum of the rounded matrix
     with pytest.raises(ValueError, match="unknown methods"):
-        study(x, methods=("v9",))
+        precision_study(x, methods=("v9",))
     with pytest.raises(ValueError, match=r"\(matrices, h, w\)"):
-        study(x[0])
+        precision_study(x[0])

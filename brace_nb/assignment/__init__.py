@@ -3,9 +3,32 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/4_assignment/zz_init.ipynb #aaabdb81
-from ..core.lazy import lazy
+# %% ../../nbs/4_assignment/zz_init.ipynb #4b06dc83
+from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
+    metrics="Agreement agreement agreement_from_counts check_cost DISTRIBUTIONS MINIMIZED is_valid "
+    "line_faults sample_matrices solution_quality SolutionQuality to_matrix total_score",
+    solvers="assign Assignment",
+    methods="AssignmentMethod METHODS PRESETS",
+    certificate="upper_bound",
+    selections="SELECTIONS",
+    recursion="cost_of_picking recurse",
+    soft="gumbel_rounds sinkhorn_plan SOFT_METHODS straight_through_assignment",
+    matching="costs_to_scores match_batch",
+    precision="break_ties FLOAT_FORMATS FloatFormat kept_share MATCHERS precision_study PrecisionStudy "
+    "quantize representable rounding_losses RoundingLosses",
+    precision_grid="DISTRIBUTION_TITLES METHOD_TITLES PrecisionGrid",
+    cycles="cycle_lengths cycle_sum derangements dickman expected_cycle_sum expected_longest "
+    "GOLOMB_DICKMAN longest_cycle_counts longest_cycle_probabilities longest_density",
+    losses="assignment_loss AssignmentLoss attribution best_permutation complete_permutation "
+    "descent_direction learning_rate_factor LOSS_SOLVERS LOSSES",
+    token_scores="bertscore inverse_document_frequency lisascore TokenScore",
+    sentences="corrupt_sentence CORRUPTIONS damage_correlation sentence_encoder SentenceEncoder "
+    "SentenceTokens",
+    network="agreement_loss agreement_loss_floor ARCHITECTURES AssignmentNetwork NetworkArchitecture "
+    "SIX_LAYER_NETWORKS SixLayerStack",
+    training="compare_methods diagonal_hit_rate optimal_matrix SixLayerTraining train_network "
+    "train_six_layers TrainedNetwork",
 )

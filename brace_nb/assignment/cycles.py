@@ -4,6 +4,7 @@
 
 # %% ../../nbs/4_assignment/03_cycles.ipynb #a67c56ae
 from __future__ import annotations
+
 import math
 from fractions import Fraction
 from functools import lru_cache
@@ -11,17 +12,18 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
-from .problem import _like, _tensor
+
+from ..core import as_tensor, like
 
 # %% auto #0
-__all__ = ['GOLOMB_DICKMAN', 'cycle_lengths', 'legacy_cycle_count', 'longest_cycle_counts', 'derangements',
-           'printed_cycle_counts', 'longest_cycle_probabilities', 'expected_longest', 'dickman', 'longest_density',
-           'cycle_sum', 'expected_cycle_sum']
+__all__ = ['GOLOMB_DICKMAN', 'cycle_lengths', 'longest_cycle_counts', 'derangements', 'longest_cycle_probabilities',
+           'expected_longest', 'dickman', 'longest_density', 'cycle_sum', 'expected_cycle_sum']
 
 # %% ../../nbs/4_assignment/03_cycles.ipynb #c8bc2e5d
 def _permutation(perm):
-    p = _tensor(perm)
-    if p.is_floating_point() or p.is_complex() or p.dtype == torch.bool:
+    "Permutations as an int64 tensor."
+    p = as_tensor(perm, "a permutation")
+    if p.is_floating_point() or p.dtype == torch.bool:
         raise ValueError(
             f"a permutation holds whole numbers; got dtype {p.dtype}. Pass `assign(cost).cols`, not a matrix."
         )
@@ -30,11 +32,12 @@ def _permutation(perm):
     p = p.long()
     if not (p.sort(-1).values == torch.arange(p.shape[-1], device=p.device)).all():
         raise ValueError(
-            f"each of 0..{p.shape[-1] - 1} must occur once; got other numbers. Complete the assignment first: only a square, valid one is a permutation."
+            f"each of 0..{p.shape[-1] - 1} must occur once; got other numbers. "
+            "Complete the assignment first: only a square, valid one is a permutation."
         )
     return p
 
-
+# %% ../../nbs/4_assignment/03_cycles.ipynb #fcc48284
 def cycle_lengths(
     perm: Tensor | np.ndarray,  # Permutations of 0..n-1, int, shape (..., n)
 ) -> Tensor | np.ndarray:  # Length of the cycle through each element, int64, shape (..., n)
@@ -43,24 +46,13 @@ def cycle_lengths(
     label, jump = torch.arange(p.shape[-1], device=p.device).expand_as(p), p
     for _ in range(max(1, (p.shape[-1] - 1).bit_length())):
         label, jump = torch.minimum(label, label.gather(-1, jump)), jump.gather(-1, jump)
-    return _like(torch.zeros_like(p).scatter_add(-1, label, torch.ones_like(p)).gather(-1, label), perm)
-
-# %% ../../nbs/4_assignment/03_cycles.ipynb #ec1c1686
-def legacy_cycle_count(
-    length: int,  # True length of a cycle
-) -> int:  # What the thesis's loop counts for it
-    "The smallest t >= 1 with p^(t + 2)(i) = i, for study (E25)."
-    if length < 1:
-        raise ValueError(f"a cycle has one element at least; got {length}.")
-    return next(t for t in range(1, length + 2) if (t + 2) % length == 0)
+    return like(torch.zeros_like(p).scatter_add(-1, label, torch.ones_like(p)).gather(-1, label), perm)
 
 # %% ../../nbs/4_assignment/03_cycles.ipynb #4916080e
 @lru_cache(64)
 def _longest(n, shortest):
-    within, counts = (
-        [1] + [0] * n,
-        [int(n == 0)] + [0] * n,
-    )  # within[m]: permutations of m with all cycles in shortest..k
+    within = [1] + [0] * n  # within[m]: permutations of m with all cycles in shortest..k
+    counts = [int(n == 0)] + [0] * n
     for k in range(shortest, n + 1):
         before, ways = within[n], within[:]
         for m in range(k, n + 1):
@@ -71,10 +63,10 @@ def _longest(n, shortest):
         within, counts[k] = ways, ways[n] - before
     return tuple(counts)
 
-
+# %% ../../nbs/4_assignment/03_cycles.ipynb #5f63ccb2
 def longest_cycle_counts(
     n: int,  # Number of elements >= 0
-    shortest: int = 1,  # Leave out permutations with a shorter cycle: 2 for derangements, 3 without 2-cycles too
+    shortest: int = 1,  # Leave out permutations with a shorter cycle: 2 for derangements, 3 for no 2-cycles
 ) -> tuple[int, ...]:  # Permutations with longest cycle k, for k = 0..n; they sum to n! when `shortest` is 1
     "L(k, n), exactly (thesis 6.6.1, corrected)."
     if n < 0 or shortest < 1:
@@ -88,49 +80,35 @@ def derangements(
     "Permutations without a fixed point."
     return sum(longest_cycle_counts(n, 2))
 
-# %% ../../nbs/4_assignment/03_cycles.ipynb #a4a2ed2b
-def printed_cycle_counts(
-    n: int,  # Number of elements >= 1
-    whole: bool = True,  # Supply L(m, m) = (m-1)! too, or L(1, m) = 1 only
-) -> tuple[int, ...]:  # L(k, n) by the recurrence as printed, for k = 0..n
-    "The recurrence of the thesis with its inner sum from t = 1, for study (E21)."
-    L = {(1, m): 1 for m in range(1, n + 1)} | {
-        (m, m): math.factorial(m - 1) for m in range(1, n + 1) if whole
-    }
-    within = lambda k, m: sum(L.get((t, m), 0) for t in range(1, min(k, m) + 1))
-    for m in range(2, n + 1):
-        for k in range(2, m + 1 - whole):
-            L[k, m] = sum(
-                math.factorial(m)
-                // (math.factorial(m - k * j) * math.factorial(j) * k**j)
-                * within(k - 1, m - k * j)
-                for j in range(1, m // k + 1)
-            )
-    return tuple(L.get((k, n), 0) for k in range(n + 1))
-
 # %% ../../nbs/4_assignment/03_cycles.ipynb #b2f6bab5
+def _counts_with_fixed(n, fixed):
+    "Permutations with that many fixed points by their longest cycle, up to a common factor."
+    if fixed == n:
+        return (0, 1, *[0] * (n - 1))
+    counts = longest_cycle_counts(n - fixed, 2)
+    return (*counts, *[0] * (n + 1 - len(counts)))
+
+# %% ../../nbs/4_assignment/03_cycles.ipynb #d4cc942b
 def longest_cycle_probabilities(
     n: int,  # Number of elements >= 1
     fixed: int | None = None,  # Given this many fixed points; None for any
     shortest: int = 1,  # Given no cycle shorter than this (leave 1 with `fixed`)
 ) -> list[Fraction]:  # P(longest = k) for k = 0..n, exactly
-    "Law of the longest cycle of a random permutation, also given its number of fixed points (thesis 6.6.1, corrected)."
+    "Law of the longest cycle of a random permutation, also given fixed points (thesis 6.6.1, corrected)."
     if n < 1:
         raise ValueError(f"a permutation has one element at least; got n = {n}.")
-    if fixed is None:
-        counts = longest_cycle_counts(n, shortest)
-    else:
-        if shortest != 1 or not 0 <= fixed <= n or fixed == n - 1:
-            raise ValueError(
-                f"`fixed` is in 0..{n} but not {n - 1}, with shortest = 1; got fixed = {fixed}, shortest = {shortest}."
-            )
-        counts = longest_cycle_counts(n - fixed, 2)
-        counts = (*counts, *[0] * (n + 1 - len(counts))) if fixed < n else (0, 1, *[0] * (n - 1))
-    if not (total := sum(counts)):
+    if fixed is not None and (shortest != 1 or not 0 <= fixed <= n or fixed == n - 1):
+        raise ValueError(
+            f"`fixed` is in 0..{n} but not {n - 1}, with shortest = 1; "
+            f"got fixed = {fixed}, shortest = {shortest}."
+        )
+    counts = longest_cycle_counts(n, shortest) if fixed is None else _counts_with_fixed(n, fixed)
+    total = sum(counts)
+    if not total:
         raise ValueError(f"no permutation of {n} elements has only cycles of length >= {shortest}.")
     return [Fraction(c, total) for c in counts]
 
-
+# %% ../../nbs/4_assignment/03_cycles.ipynb #3534360d
 def expected_longest(
     n: int,  # Number of elements >= 1
     fixed: int | None = None,  # Given this many fixed points; None for any
@@ -153,7 +131,7 @@ def _dickman_series(k, terms=60):
     c[0] = sum(c[j] / (j + 1) for j in range(1, terms)) / (k - 1)
     return c
 
-
+# %% ../../nbs/4_assignment/03_cycles.ipynb #be99c825
 def dickman(
     u: np.ndarray | float,  # Any numbers, any shape
 ) -> np.ndarray:  # rho(u), float64; 0 for u < 0, and below 1e-29 it is 0 for u > 20
@@ -164,14 +142,11 @@ def dickman(
     k = np.clip(np.ceil(u), 1, 20).astype(int)
     found = np.zeros(u.shape)
     for interval in np.unique(k):
-        found = np.where(
-            k == interval,
-            np.polynomial.polynomial.polyval(interval - u, _dickman_series(int(interval))),
-            found,
-        )
+        values = np.polynomial.polynomial.polyval(interval - u, _dickman_series(int(interval)))
+        found = np.where(k == interval, values, found)
     return np.where((u < 0) | (u > 20), 0, found)[()]
 
-
+# %% ../../nbs/4_assignment/03_cycles.ipynb #4c4920d3
 def longest_density(
     x: np.ndarray | float,  # Shares longest/n in (0, 1]
 ) -> np.ndarray:  # Density, float64; 1/x on [1/2, 1]
@@ -186,7 +161,7 @@ def cycle_sum(
     perm: Tensor | np.ndarray,  # Permutations of 0..n-1, int, shape (..., n)
 ) -> Tensor | np.ndarray:  # Sum of the squared cycle lengths, int64, shape (...); from n to n^2
     "F = sum_i L(i); F/n is the learning-rate factor (thesis 6.7.1)."
-    return _like(_tensor(cycle_lengths(perm)).sum(-1), perm)
+    return like(as_tensor(cycle_lengths(perm)).sum(-1), perm)
 
 
 def expected_cycle_sum(
@@ -199,5 +174,6 @@ def expected_cycle_sum(
     m = n - fixed
     if not 0 <= fixed <= n or m == 1:
         raise ValueError(f"`fixed` is in 0..{n} but not {n - 1}; got {fixed}.")
-    through = sum(l * math.perm(m - 1, l - 1) * derangements(m - l) for l in range(2, m + 1))
+    lengths = range(2, m + 1)
+    through = sum(k * math.perm(m - 1, k - 1) * derangements(m - k) for k in lengths)
     return fixed + Fraction(m * through, derangements(m))

@@ -4,17 +4,16 @@
 
 # %% ../../nbs/4_assignment/06_network.ipynb #a67c56ae
 from __future__ import annotations
+
 import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from .problem import sample, scores, to_matrix
-from .solvers import assign
 
 # %% auto #0
-__all__ = ['ARCHITECTURES', 'Architecture', 'AssignmentNetwork', 'agreement_loss', 'loss_floor', 'Trained', 'truth_of',
-           'train_network', 'compare']
+__all__ = ['ARCHITECTURES', 'SIX_LAYER_NETWORKS', 'NetworkArchitecture', 'AssignmentNetwork', 'agreement_loss',
+           'agreement_loss_floor', 'SixLayerStack']
 
 # %% ../../nbs/4_assignment/06_network.ipynb #9ff4f72d
 class _Turned(nn.Module):
@@ -28,71 +27,63 @@ class _Turned(nn.Module):
         return self.cols(self.rows(x).mT).mT
 
 
+def _two_layers(n, width):
+    return nn.Sequential(nn.Linear(n, width), nn.GELU(), nn.Linear(width, n))
+
+
 def _linear(h, w, width):
-    one = lambda n: nn.Sequential(nn.Linear(n, width), nn.GELU(), nn.Linear(width, n))
-    return _Turned(one(w), one(h))
+    return _Turned(_two_layers(w, width), _two_layers(h, width))
+
+
+def _encoder_layer(n):
+    return nn.TransformerEncoderLayer(n, 1, 4 * n, dropout=0.0, batch_first=True)
 
 
 def _encoder(h, w, width):
-    one = lambda n: nn.TransformerEncoderLayer(n, 1, 4 * n, dropout=0.0, batch_first=True)
-    return _Turned(one(w), one(h))
+    return _Turned(_encoder_layer(w), _encoder_layer(h))
 
-
+# %% ../../nbs/4_assignment/06_network.ipynb #37b827d9
 class _Exchange(nn.Module):
     "Cells (B, h, w, channels) with the mean and the maximum of their rows and columns."
 
     def __init__(self, width):
         super().__init__()
-        self.own, self.row, self.col, self.norm = (
-            nn.Linear(width, width),
-            nn.Linear(2 * width, width),
-            nn.Linear(2 * width, width),
-            nn.LayerNorm(width),
-        )
+        self.own = nn.Linear(width, width)
+        self.row, self.col = nn.Linear(2 * width, width), nn.Linear(2 * width, width)
+        self.norm = nn.LayerNorm(width)
 
     def forward(self, x):
         n = self.norm(x)
-        lines = [
-            linear(torch.cat([n.mean(d, keepdim=True), n.amax(d, keepdim=True)], -1))
-            for linear, d in ((self.row, -2), (self.col, -3))
-        ]
-        return x + nn.functional.gelu(self.own(n) + lines[0] + lines[1])
+        row = self.row(torch.cat([n.mean(-2, keepdim=True), n.amax(-2, keepdim=True)], -1))
+        col = self.col(torch.cat([n.mean(-3, keepdim=True), n.amax(-3, keepdim=True)], -1))
+        return x + nn.functional.gelu(self.own(n) + row + col)
+
+
+def _exchangeable(h, w, width):
+    return _Exchange(width)
 
 # %% ../../nbs/4_assignment/06_network.ipynb #05a9a02a
-class Architecture(NamedTuple):
+class NetworkArchitecture(NamedTuple):
     "An entry of the registry."
 
     block: object  # (rows, columns, width) -> a module
     says: str  # What a block does
     source: str  # Where it comes from
     width: int  # The width it is made for
-    any_shape: bool  # One set of weights for matrices of every shape?
-    equivariant: bool  # Does permuting rows or columns permute the answer?
+    any_shape: bool = False  # One set of weights for matrices of every shape?
+    equivariant: bool = False  # Does permuting rows or columns permute the answer?
 
 
+_LINEAR = "Linear, GELU, Linear on rows, then on columns"
+_TRANSFORMER = "an encoder layer with the rows as tokens, then one with the columns"
+_CELLS = "cells see mean and maximum of their row and column"
 ARCHITECTURES = {
-    "linear": Architecture(
-        _linear, "Linear, GELU, Linear on rows, then on columns", "thesis 6.4.7 'linear'", 512, False, False
-    ),
-    "transformer": Architecture(
-        _encoder,
-        "an encoder layer with the rows as tokens, then one with the columns",
-        "thesis 6.4.7 'transformer'",
-        0,
-        False,
-        False,
-    ),
-    "exchangeable": Architecture(
-        lambda h, w, width: _Exchange(width),
-        "cells see mean and maximum of their row and column",
-        "Hartford et al. 2018",
-        24,
-        True,
-        True,
-    ),
+    "linear": NetworkArchitecture(_linear, _LINEAR, "thesis 6.4.7 'linear'", 512),
+    "transformer": NetworkArchitecture(_encoder, _TRANSFORMER, "thesis 6.4.7 'transformer'", 0),
+    "exchangeable": NetworkArchitecture(_exchangeable, _CELLS, "Hartford et al. 2018", 24, True, True),
 }
 
-
+# %% ../../nbs/4_assignment/06_network.ipynb #1b107bd2
 class AssignmentNetwork(nn.Module):
     "Scores (..., h, w) to sharper scores of the same shape (thesis 6.4.7)."
 
@@ -107,26 +98,24 @@ class AssignmentNetwork(nn.Module):
     ):
         super().__init__()
         if kind not in ARCHITECTURES:
-            raise ValueError(f"unknown network {kind!r}. Choose one of {', '.join(ARCHITECTURES)}.")
+            raise ValueError(f"unknown network; got {kind!r}. Choose one of {', '.join(ARCHITECTURES)}.")
         a, self.kind, self.shape, self.count = ARCHITECTURES[kind], kind, tuple(shape), blocks
-        self.width = a.width if width is None else width
+        self.width = width = a.width if width is None else width
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.blocks = nn.ModuleList(
-                a.block(*self.shape, self.width) for _ in range(1 if shared else blocks)
-            )
-            self.ends = nn.ModuleList(
-                [nn.Linear(1, self.width), nn.Linear(self.width, 1)] if a.any_shape else []
-            )
+            made = [a.block(*self.shape, width) for _ in range(1 if shared else blocks)]
+            self.blocks = nn.ModuleList(made)
+            ends = [nn.Linear(1, width), nn.Linear(width, 1)] if a.any_shape else []
+            self.ends = nn.ModuleList(ends)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.ends and tuple(x.shape[-2:]) != self.shape:
             raise ValueError(
-                f"a {self.kind} network has weights for {self.shape[0]} x {self.shape[1]} matrices; got {tuple(x.shape[-2:])}. Train another, or use 'exchangeable'."
+                f"a {self.kind} network has weights for {self.shape[0]} x {self.shape[1]} matrices; "
+                f"got {tuple(x.shape[-2:])}. Train another, or use 'exchangeable'."
             )
-        y = 4 * (
-            x.reshape(-1, *x.shape[-2:]).to(next(self.parameters()).dtype) - 0.5
-        )  # U(0, 1) to about unit size
+        y = x.reshape(-1, *x.shape[-2:]).to(next(self.parameters()).dtype)
+        y = 4 * (y - 0.5)  # U(0, 1) to about unit size
         if self.ends:
             y = self.ends[0](y[..., None])
         for i in range(self.count):
@@ -141,7 +130,7 @@ def agreement_loss(
     truth: Tensor,  # Assignment, 0/1, shape (..., h, w)
     temperature: float = 1.0,  # Divides the agreement; 1 is the thesis
 ) -> Tensor:  # Mean over the batch
-    "Cross-entropy, both ways, of the agreement of short lines with the identity (thesis 2.2.4, `CE(Y^T Y_gt, I)`)."
+    "Cross-entropy, both ways, of short lines' agreement with the identity (thesis 2.2.4, `CE(Y^T Y_gt, I)`)."
     if y.shape[-2] >= y.shape[-1]:
         y, truth = y.mT, truth.mT
     s = (y @ truth.to(y.dtype).mT / temperature).reshape(-1, y.shape[-2], y.shape[-2])
@@ -150,96 +139,51 @@ def agreement_loss(
     return (ce(s.flatten(0, 1), own.flatten()) + ce(s.mT.flatten(0, 1), own.flatten())) / 2
 
 
-def loss_floor(
+def agreement_loss_floor(
     k: int,  # Short lines
     temperature: float = 1.0,  # Of `agreement_loss`
 ) -> float:  # Its value for a perfect answer, which no answer can beat
     "log(1 + (k - 1) exp(-1/temperature))."
     return math.log1p((k - 1) * math.exp(-1 / temperature))
 
-# %% ../../nbs/4_assignment/06_network.ipynb #4a895ae6
-class Trained(NamedTuple):
-    "What `train_network` returns."
-
-    network: AssignmentNetwork  # In evaluation mode
-    history: list  # {step, loss, precision} along the way, of fresh matrices
-
-
-def _along(y):
-    return -2 if y.shape[-2] >= y.shape[-1] else -1
+# %% ../../nbs/4_assignment/06_network.ipynb #d9521bb7
+SIX_LAYER_NETWORKS = {
+    "thesis": ("relu", "relu", "softmax", "sigmoid", "relu", "relu"),
+    "baseline": ("relu", "relu", "sigmoid", "relu", "relu", "relu"),
+}  # After each linear layer
 
 
-def truth_of(
-    x: Tensor,  # Scores, shape (B, h, w)
-) -> Tensor:  # The best assignment, bool, of that shape
-    "The exact answer as a matrix."
-    a = assign(x, maximize=True)
-    return to_matrix(a.rows, a.cols, x.shape)
+def _uniform_layers(seed, d, layers):
+    "Weights and biases of `layers` layers of d units, drawn as by torch.nn.Linear."
+    g, bound = torch.Generator().manual_seed(seed), d**-0.5
+    shapes = (d, d), (1, d)
+    return [
+        [torch.empty(shape).uniform_(-bound, bound, generator=g) for _ in range(layers)] for shape in shapes
+    ]
 
 
-def train_network(
-    network: AssignmentNetwork,  # To be trained, in place
-    steps: int = 1000,  # Batches
-    batch: int = 100,  # Fresh matrices of each
-    lr: float = 2e-3,  # Peak learning rate of AdamW, one cosine down to 0
-    temperature: float = 0.1,  # Of `agreement_loss`; 1 is the thesis
-    every: int = 100,  # Steps between entries of the history
-    seed: int = 0,  # Of the matrices
-) -> Trained:  # The network and its history
-    "Teach a network the best assignment of uniform matrices (thesis 6.4.7.2)."
-    network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr, fused=True)
-    schedule, history = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, max(2, steps + 1)), []
-    for step in range(steps):
-        x = sample("uniform", (batch, *network.shape), seed=(seed + 1) * 10_000_019 + step)
-        truth = truth_of(x)
-        y = network(x)
-        y = y.softmax(_along(y))
-        loss = agreement_loss(y, truth, temperature)
-        if not loss.isfinite():
-            raise ValueError(f"the loss of step {step} is not finite. Lower `lr` from {lr}.")
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        if step % every == 0 or step == steps - 1:
-            history.append(dict(step=step, loss=loss.item(), precision=_precision(y.detach(), truth)))
-    return Trained(network.eval(), history)
+class SixLayerStack(nn.Module):
+    "Independent networks, evaluated together: inputs (N, batch, D) to scores (N, batch, n, n), D = n * n."
 
-
-def _precision(y, truth):
-    "Share of the short lines whose largest entry is the right one."
-    return (y.argmax(_along(y)) == truth.to(torch.uint8).argmax(_along(y))).double().mean().item()
-
-# %% ../../nbs/4_assignment/06_network.ipynb #5474d599
-def compare(
-    methods: dict,  # Name -> keywords of `assign`: a registered method, or method=network
-    x: Tensor,  # Scores to solve, shape (B, h, w), perhaps rounded
-    truth: Tensor,  # Best assignment of the matrices themselves, bool
-) -> list[dict]:  # One entry per method: precision, F1, valid share
-    "How often each method finds what is right, with its selection (precision of one cell per short line) and made valid (F1)."
-    found = []
-    for name, options in methods.items():
-        y = [
-            to_matrix(a.rows, a.cols, x.shape)
-            for a in (
-                assign(
-                    x, maximize=True, **{**options, **({"select": s} if callable(options["method"]) else {})}
-                )
-                for s in ("argmax", "stepped")
+    def __init__(
+        self,
+        seeds: list[int],  # One per network: its initial weights
+        n: int = 10,  # Side of the matrix of scores
+        network: str = "thesis",  # A key of `SIX_LAYER_NETWORKS`
+    ):
+        super().__init__()
+        if network not in SIX_LAYER_NETWORKS:
+            raise ValueError(
+                f"unknown network; got {network!r}. Choose one of {', '.join(SIX_LAYER_NETWORKS)}."
             )
-        ]
-        free, made = scores(y[0], truth), scores(y[1], truth)
-        found.append(
-            dict(
-                method=name,
-                precision=free.precision.mean().item(),
-                f1=made.f1.mean().item(),
-                valid=_share_valid(y[0]),
-            )
-        )
-    return found
+        self.n, self.network = n, network
+        start = {s: _uniform_layers(s, n * n, len(SIX_LAYER_NETWORKS[network])) for s in set(seeds)}
+        weights, biases = (zip(*(start[s][i] for s in seeds)) for i in (0, 1))
+        self.weights = nn.ParameterList(torch.stack(layer) for layer in weights)
+        self.biases = nn.ParameterList(torch.stack(layer) for layer in biases)
 
-
-def _share_valid(y):
-    return ((y.sum(-1) <= 1).all(-1) & (y.sum(-2) <= 1).all(-1)).double().mean().item()
+    def forward(self, x: Tensor) -> Tensor:
+        for w, b, act in zip(self.weights, self.biases, SIX_LAYER_NETWORKS[self.network]):
+            x = torch.baddbmm(b, x, w)
+            x = x.softmax(-1) if act == "softmax" else getattr(x, act)()
+        return x.unflatten(-1, (self.n, self.n))

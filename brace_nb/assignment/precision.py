@@ -4,20 +4,25 @@
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #a67c56ae
 from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from .problem import _like, _tensor, check_cost, to_matrix, total
-from .solvers import PRESETS, assign, upper_bound
+
+from .certificate import upper_bound
+from .methods import PRESETS
+from .metrics import check_cost, to_matrix, total_score
+from .solvers import assign
+from ..core import as_tensor, like
 
 # %% auto #0
-__all__ = ['FORMATS', 'MATCHERS', 'Format', 'quantize', 'representable', 'kept_share', 'break_ties', 'Losses', 'rounding_losses',
-           'Study', 'study', 'legacy_greedy_delta']
+__all__ = ['FLOAT_FORMATS', 'MATCHERS', 'FloatFormat', 'quantize', 'representable', 'kept_share', 'break_ties', 'RoundingLosses',
+           'rounding_losses', 'PrecisionStudy', 'precision_study']
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #a7e41ee1
-class Format(NamedTuple):
+class FloatFormat(NamedTuple):
     "A floating-point format."
 
     dtype: torch.dtype  # Its type in torch
@@ -25,37 +30,32 @@ class Format(NamedTuple):
     step: float  # Smallest positive value, of which all others are multiples
 
 
-FORMATS = {
-    "fp32": Format(torch.float32, 23, 2.0**-149),
-    "fp16": Format(torch.float16, 10, 2.0**-24),
-    "bf16": Format(torch.bfloat16, 7, 2.0**-133),
-    "e4m3": Format(torch.float8_e4m3fn, 3, 2.0**-9),
-    "e5m2": Format(torch.float8_e5m2, 2, 2.0**-16),
+FLOAT_FORMATS = {
+    "fp32": FloatFormat(torch.float32, 23, 2.0**-149),
+    "fp16": FloatFormat(torch.float16, 10, 2.0**-24),
+    "bf16": FloatFormat(torch.bfloat16, 7, 2.0**-133),
+    "e4m3": FloatFormat(torch.float8_e4m3fn, 3, 2.0**-9),
+    "e5m2": FloatFormat(torch.float8_e5m2, 2, 2.0**-16),
 }
 
 
 def _format(dtype):
-    if dtype not in FORMATS:
-        raise ValueError(f"unknown format {dtype!r}. Choose one of {', '.join(FORMATS)}.")
-    return FORMATS[dtype]
+    if dtype not in FLOAT_FORMATS:
+        raise ValueError(f"unknown format; got {dtype!r}. Choose one of {', '.join(FLOAT_FORMATS)}.")
+    return FLOAT_FORMATS[dtype]
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #3e6f4fec
 def quantize(
     x: Tensor | np.ndarray,  # Numbers of any shape; first rounded to float32
-    dtype: str,  # A key of `FORMATS`
+    dtype: str,  # A key of `FLOAT_FORMATS`
 ) -> Tensor | np.ndarray:  # The nearest values of the format, as float32, or float64 when `x` is that
     "Round to a format and back (thesis, 6.5.9 and appendix C)."
-    form, t = _format(dtype), _tensor(x)
-    if t.is_complex():
-        raise ValueError(
-            f"only real numbers are rounded; got dtype {t.dtype}. Round real and imaginary parts apart."
-        )
+    form, t = _format(dtype), as_tensor(x).detach()
     top, f = torch.finfo(form.dtype).max, t.float()
     found = torch.where(f.isinf(), f, f.clamp(-top, top).to(form.dtype).float())
-    found = (
-        torch.where(t.isfinite() & f.isinf(), f.sign() * top, found) if t.dtype == torch.float64 else found
-    )
-    return _like(found.double() if t.dtype == torch.float64 else found, x)
+    if t.dtype == torch.float64:  # too large for float32 is not infinite
+        found = torch.where(t.isfinite() & f.isinf(), f.sign() * top, found).double()
+    return like(found, x)
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #953b8875
 def representable(
@@ -66,7 +66,8 @@ def representable(
     bits = 8 * form.dtype.itemsize
     if bits > 16:
         raise ValueError(
-            f"{dtype} has 2**{bits} bit patterns, too many to list. Choose one of fp16, bf16, e4m3, e5m2."
+            f"2**{bits} bit patterns are too many to list; got {dtype!r}. "
+            "Choose one of fp16, bf16, e4m3, e5m2."
         )
     patterns = torch.arange(2**bits, dtype=torch.int64).to(torch.uint8 if bits == 8 else torch.int32)
     x = (patterns if bits == 8 else patterns.to(torch.int16)).view(form.dtype).float()
@@ -74,7 +75,7 @@ def representable(
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #e586c2f8
 def kept_share(
-    dtype: str,  # A key of `FORMATS`
+    dtype: str,  # A key of `FLOAT_FORMATS`
 ) -> float:  # (1 - e)/(1 + e)
     "Share of the optimum that rounding non-negative normal scores keeps at least (proof in the notebook)."
     e = 2.0 ** -(_format(dtype).mantissa + 1)
@@ -85,10 +86,11 @@ def break_ties(
     x: Tensor | np.ndarray,  # Finite numbers, shape (..., h, w), |entries| up to about 100
     dtype: str,  # "e4m3" or "e5m2"
 ) -> Tensor | np.ndarray:  # Q + eps X, float64
-    "The rounded matrix and so little of the true one that ties of its sums are broken rightly and no strict order changes."
+    "The rounded matrix plus so little of the true one that ties are broken and no strict order changes."
     if dtype not in ("e4m3", "e5m2"):
         raise ValueError(
-            f"ties are told from order on the coarse grids of e4m3 and e5m2; got {dtype!r}. Finer grids are beyond float64."
+            "ties are told from order on the coarse grids of e4m3 and e5m2; "
+            f"got {dtype!r}. Finer grids are beyond float64."
         )
     c = check_cost(x).double()
     if c.isinf().any():
@@ -96,10 +98,10 @@ def break_ties(
             "ties are told from order for finite costs; got infinite ones. Give forbidden cells a large cost."
         )
     size = c.abs().amax((-2, -1), keepdim=True).clamp(min=1e-30)
-    return _like(quantize(c, dtype) + FORMATS[dtype].step / (4 * min(c.shape[-2:]) * size) * c, x)
+    return like(quantize(c, dtype) + FLOAT_FORMATS[dtype].step / (4 * min(c.shape[-2:]) * size) * c, x)
 
-
-class Losses(NamedTuple):
+# %% ../../nbs/4_assignment/02_precision.ipynb #2412de7e
+class RoundingLosses(NamedTuple):
     "What rounding costs, in units of the scores; float64 of shape (...)."
 
     order: Tensor | np.ndarray  # Lost by the best of the optima of the rounded matrix
@@ -110,12 +112,15 @@ def rounding_losses(
     cost: Tensor | np.ndarray,  # Finite costs or scores, shape (..., h, w), |entries| up to about 100
     dtype: str,  # "e4m3" or "e5m2"
     maximize: bool = False,  # Are these scores?
-) -> Losses:  # Both parts per matrix; their sum is the whole loss
+) -> RoundingLosses:  # Both parts per matrix; their sum is the whole loss
     "Split the loss from rounding into wrong order and ties."
-    x, sign = _tensor(cost).double(), 1 if maximize else -1
-    value = lambda m: total(x, to_matrix(*assign(m, maximize)[:2], x.shape))
+    x, sign = as_tensor(cost, "cost").detach().double(), 1 if maximize else -1
+
+    def value(solved):
+        return total_score(x, to_matrix(*assign(solved, maximize)[:2], x.shape))
+
     tied, best, found = value(break_ties(x, dtype)), value(x), value(quantize(x, dtype))
-    return Losses(*(_like(sign * a, cost) for a in (best - tied, tied - found)))
+    return RoundingLosses(*(like(sign * a, cost) for a in (best - tied, tied - found)))
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #d2dc77b8
 MATCHERS = {
@@ -128,69 +133,53 @@ MATCHERS = {
 }
 
 
-class Study(NamedTuple):
-    "What methods answer on rounded matrices, judged on the unrounded ones; all but the last three have the shape (formats, methods, matrices)."
+class PrecisionStudy(NamedTuple):
+    "What methods answer on rounded matrices, judged on the unrounded ones."
 
-    shared: np.ndarray  # Cells in common with the optimum, int64
-    cells: np.ndarray  # Cells of the answer, int64
-    valid: np.ndarray  # A full valid assignment? bool
-    total: np.ndarray  # Sum of the chosen cells, float64
+    shared: np.ndarray  # Cells in common with the optimum, int64, shape (formats, methods, matrices)
+    cells: np.ndarray  # Cells of the answer, int64, of that shape
+    valid: np.ndarray  # A full valid assignment? bool, of that shape
+    total: np.ndarray  # Sum of the chosen cells, float64, of that shape
     best: np.ndarray  # Sum of the optimum, float64, shape (matrices)
     bound: np.ndarray  # No assignment has a better sum: a dual bound, float64, shape (matrices)
     chance: np.ndarray  # Expected sum of a random assignment, float64, shape (matrices)
 
+# %% ../../nbs/4_assignment/02_precision.ipynb #72a127a8
+def _judged(answer, truth, x):
+    "Shared cells, cells, validity and total of an answer on the unrounded matrices x, given the true cells."
+    there, cell = answer.rows >= 0, (answer.rows * x.shape[-1] + answer.cols).clamp(min=0)
+    shared = (truth.flatten(-2).gather(-1, cell) & there).sum(-1)
+    total = torch.where(there, x.flatten(-2).double().gather(-1, cell), 0.0).sum(-1)
+    return shared, there.sum(-1), answer.valid, total
 
-def study(
-    cost: Tensor | np.ndarray,  # Costs or scores, shape (matrices, h, w)
-    maximize: bool = False,  # Are these scores?
-    formats: tuple = ("fp32",),  # Keys of `FORMATS`
-    methods: tuple = ("exact",),  # Keys of `MATCHERS`
-    untie: bool = False,  # Break the ties of e4m3 and e5m2 by the unrounded values
-) -> Study:  # Counts and sums
-    "Methods on rounded matrices against the optimum of the unrounded ones (thesis, Tables 6.1 and 6.4 to 6.6)."
-    if unknown := set(methods) - set(MATCHERS):
-        raise ValueError(f"unknown methods {sorted(unknown)}. Choose from {', '.join(MATCHERS)}.")
-    x, sign = check_cost(cost, maximize), 1 if maximize else -1
+
+def _check_study(x, methods):
+    "Raise ValueError unless matrices and methods can be studied."
+    unknown = set(methods) - set(MATCHERS)
+    if unknown:
+        raise ValueError(f"unknown methods; got {sorted(unknown)}. Choose from {', '.join(MATCHERS)}.")
     if x.ndim != 3:
         raise ValueError(f"a study has matrices of the shape (matrices, h, w); got {tuple(x.shape)}.")
+
+# %% ../../nbs/4_assignment/02_precision.ipynb #453f96f9
+def precision_study(
+    cost: Tensor | np.ndarray,  # Costs or scores, shape (matrices, h, w)
+    maximize: bool = False,  # Are these scores?
+    formats: tuple = ("fp32",),  # Keys of `FLOAT_FORMATS`
+    methods: tuple = ("exact",),  # Keys of `MATCHERS`
+    untie: bool = False,  # Break the ties of e4m3 and e5m2 by the unrounded values
+) -> PrecisionStudy:  # Counts and sums
+    "Methods on rounded matrices against the optimum of the unrounded ones (thesis, Tables 6.1, 6.4 to 6.6)."
+    x, sign = check_cost(cost, maximize), 1 if maximize else -1
+    _check_study(x, methods)
     best = assign(x, maximize)
-    truth, flat, found = to_matrix(best.rows, best.cols, x.shape).flatten(-2), x.flatten(-2).double(), []
+    truth, found = to_matrix(best.rows, best.cols, x.shape), []
     for dtype in formats:
         q = break_ties(x, dtype) if untie and dtype in ("e4m3", "e5m2") else quantize(x, dtype)
-        for name in methods:
-            a = assign(q, maximize, **MATCHERS[name])
-            there, cell = a.rows >= 0, (a.rows * x.shape[-1] + a.cols).clamp(min=0)
-            found.append(
-                (
-                    (truth.gather(-1, cell) & there).sum(-1),
-                    there.sum(-1),
-                    a.valid,
-                    torch.where(there, flat.gather(-1, cell), 0.0).sum(-1),
-                )
-            )
-    return Study(
+        found += [_judged(assign(q, maximize, **MATCHERS[name]), truth, x) for name in methods]
+    bound = sign * upper_bound(x * sign)
+    chance = min(x.shape[-2:]) * x.double().mean((-2, -1))
+    return PrecisionStudy(
         *(torch.stack(f).unflatten(0, (len(formats), len(methods))).numpy() for f in zip(*found)),
-        best.total.numpy(),
-        sign * upper_bound(x * sign).numpy(),
-        min(x.shape[-2:]) * x.double().mean((-2, -1)).numpy(),
+        *(f.numpy() for f in (best.total, bound, chance)),
     )
-
-# %% ../../nbs/4_assignment/02_precision.ipynb #93400930
-def legacy_greedy_delta(
-    x: Tensor,  # Costs or scores, shape (B, h, w), two cells in every slice at least
-    maximize: bool = False,  # Are these scores?
-) -> Tensor:  # 0/1, shape (B, h, w): may lack cells and break rows
-    "The gap greedy as in the thesis's code, for study: used columns stay in the race (6.5.3, Table 6.3)."
-    s, flip = x if maximize else -x, x.shape[-2] >= x.shape[-1]
-    if max(x.shape[-2:]) < 2:
-        raise ValueError("the lead of a slice needs two cells; got 1 x 1 matrices.")
-    s = (s.mT if flip else s).clone(memory_format=torch.contiguous_format)
-    s -= s.amin((-2, -1), keepdim=True)
-    y, each = torch.zeros_like(s, dtype=torch.bool), torch.arange(len(s))
-    for _ in range(s.shape[1]):
-        lead = s.topk(2, -1).values.diff(dim=-1)[..., 0].abs()
-        i = lead.argmax(-1)
-        j = s[each, i].argmax(-1)
-        y[each, i, j] = True
-        s[each, i], s[each, :, j] = -1, -1
-    return y.mT if flip else y

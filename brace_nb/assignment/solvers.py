@@ -4,1114 +4,207 @@
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #a67c56ae
 from __future__ import annotations
+
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from .problem import _like, _tensor, check_cost
+
+from .certificate import judge, tighten
+from .driver import compiled, run_kernel
+from .exact_kernels import solve_exact, solve_one
+from .methods import METHODS
+from .metrics import check_cost
+from .selections import SELECTIONS
+from ..core import like
 
 # %% auto #0
-__all__ = ['SELECTIONS', 'PRESETS', 'METHODS', 'cost_of_picking', 'recurse', 'Method', 'Assignment', 'upper_bound', 'assign',
-           'straight_through', 'match_batch', 'resample']
+__all__ = ['Assignment', 'has_assignment', 'assign']
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #62247161
-def _read(c, sign, flip, s, never):
-    "sign * c, transposed when `flip`; 0: finite, 1: some forbidden cells (`never`), 2: NaN or the other infinity."
-    odd, status = 0, 0
-    if flip:
-        for j in range(c.shape[1]):
-            for i in range(c.shape[0]):
-                s[j, i] = sign * c[i, j]
-    else:
-        for i in range(c.shape[0]):
-            for j in range(c.shape[1]):
-                s[i, j] = sign * c[i, j]
-    for i in range(s.shape[0]):
-        for j in range(s.shape[1]):
-            odd += s[i, j] - s[i, j] != 0
-    if odd:
-        for i in range(s.shape[0]):
-            for j in range(s.shape[1]):
-                status = max(status, 0 if s[i, j] - s[i, j] == 0 else 1 if s[i, j] == never else 2)
-    return status
-
-
-def _two(line, penalty):
-    "The two largest of line + penalty."
-    low = line.dtype.type(-np.inf)
-    a, b, c, d, e, f, g, h = low, low, low, low, low, low, low, low
-    for j in range(0, line.size // 4 * 4, 4):
-        p, q, r, s = (
-            line[j] + penalty[j],
-            line[j + 1] + penalty[j + 1],
-            line[j + 2] + penalty[j + 2],
-            line[j + 3] + penalty[j + 3],
-        )
-        e = max(e, min(a, p))
-        a = max(a, p)
-        f = max(f, min(b, q))
-        b = max(b, q)
-        g = max(g, min(c, r))
-        c = max(c, r)
-        h = max(h, min(d, s))
-        d = max(d, s)
-    for j in range(line.size // 4 * 4, line.size):
-        p = line[j] + penalty[j]
-        e = max(e, min(a, p))
-        a = max(a, p)
-    e = max(max(e, f), min(a, b))
-    a = max(a, b)
-    g = max(max(g, h), min(c, d))
-    c = max(c, d)
-    return max(a, c), max(max(e, g), min(a, c))
-
-
-def _few(line, penalty, values):
-    "The largest of line + penalty, in descending order."
-    values[:] = -np.inf
-    for j in range(line.size):
-        x, a = line[j] + penalty[j], values.size - 1
-        if x <= values[a]:
-            continue
-        while a > 0 and values[a - 1] < x:
-            values[a] = values[a - 1]
-            a -= 1
-        values[a] = x
-
-
-def _key(values, wanted):
-    "Absolute finite difference of the best; nothing to lose with one, everything when cells are forbidden, -1 without any."
-    if values[0] == -np.inf:
-        return values.dtype.type(-1)
-    if values[wanted - 1] == -np.inf:
-        return values.dtype.type(np.inf)
-    if wanted == 1:
-        return values.dtype.type(0)
-    d = values[:wanted].copy()
-    for order in range(wanted - 1):
-        for a in range(wanted - 1 - order):
-            d[a] -= d[a + 1]
-    return abs(d[0])
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #0d4aee33
-def _greedy_two(s, found):
-    "Gap greedy that compares the two best; only the slices that are left are looked at."
-    n, bound = s.shape[0], 0.0
-    first, second, left, penalty = (
-        np.empty(n, s.dtype),
-        np.empty(n, s.dtype),
-        np.arange(n),
-        np.zeros(s.shape[1], s.dtype),
-    )
-    for i in range(n):
-        first[i], second[i] = _two(s[i], penalty)
-        found[i] = -1
-        bound += first[i]
-    for rest in range(n - 1, -1, -1):
-        best, top = -1, s.dtype.type(-1)
-        for a in range(rest + 1):
-            if first[a] - second[a] > top:
-                top = first[a] - second[a]
-                best = a  # never where both are -inf
-        if best < 0:
-            break
-        i, j = left[best], 0
-        while s[i, j] != first[best] or penalty[j] < 0:
-            j += 1
-        found[i], penalty[j] = j, -np.inf
-        for a in range(best, rest):
-            left[a] = left[a + 1]
-        for a in range(best, rest):
-            first[a] = first[a + 1]
-        for a in range(best, rest):
-            second[a] = second[a + 1]
-        for a in range(rest):
-            if s[left[a], j] >= second[a]:
-                first[a], second[a] = _two(s[left[a]], penalty)
-    return bound
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #9ad89a47
-def _greedy_delta(s, q, found):
-    "Cell of every slice of s (slices, cells), -1 where only forbidden cells were left; returns the sum of the slices' maxima."
-    if q == 2:
-        return _greedy_two(s, found)
-    n, m, bound, best = s.shape[0], s.shape[1], 0.0, 0
-    values, key, penalty = np.empty((n, q), s.dtype), np.empty(n, s.dtype), np.zeros(m, s.dtype)
-    for i in range(n):
-        found[i] = -1
-        _few(s[i], penalty, values[i])
-        key[i] = _key(values[i], min(q, m))
-        bound += values[i, 0]
-        if key[i] > key[best]:
-            best = i
-    for live in range(m - 1, m - 1 - n, -1):
-        if key[best] < 0:
-            break
-        j, wanted, top = 0, min(q, live), s.dtype.type(-3)
-        while s[best, j] != values[best, 0] or penalty[j] < 0:
-            j += 1
-        found[best], key[best], penalty[j] = j, -2, -np.inf
-        if live == 0:
-            break
-        for i in range(n):
-            if key[i] > -2 and s[i, j] >= values[i, q - 1]:
-                _few(s[i], penalty, values[i])
-                key[i] = _key(values[i], wanted)
-            elif key[i] > -2 and wanted < q:
-                key[i] = _key(values[i], wanted)
-            if key[i] > top:
-                top = key[i]
-                best = i
-    return bound
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #fe63c08d
-def _greedy_best(s, flip, found):
-    "Cell of every slice of s (slices, cells), -1 for none; returns the sum of the slices' maxima."
-    n, m, bound, left = s.shape[0], s.shape[1], 0.0, s.shape[0]
-    value, place, alive, penalty = np.empty(n, s.dtype), np.full(n, -1), np.arange(n), np.zeros(m, s.dtype)
-    for step in range(n):
-        best, a = -1, 0
-        for b in range(left):
-            i = alive[b]
-            if place[i] < 0 or penalty[place[i]] < 0:
-                value[i], p = _two(s[i], penalty)[0], 0
-                if step == 0:
-                    bound += value[i]
-                found[i] = -1
-                if value[i] == -np.inf:
-                    continue
-                while s[i, p] != value[i] or penalty[p] < 0:
-                    p += 1
-                place[i] = p
-            if (
-                best < 0
-                or value[i] > value[alive[best]]
-                or flip
-                and value[i] == value[alive[best]]
-                and place[i] < place[alive[best]]
-            ):
-                best = a
-            alive[a] = i
-            a += 1
-        if best < 0:
-            break
-        i = alive[best]
-        found[i] = place[i]
-        penalty[place[i]] = -np.inf
-        for b in range(best, a - 1):
-            alive[b] = alive[b + 1]
-        left = a - 1
-    return bound
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #5d5bcee3
-def _two_least(row, v):
-    "The two least of row - v, in four lanes like `_two`."
-    a, b, c, d, e, f, g, h = np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf
-    for j in range(0, v.size // 4 * 4, 4):
-        p, q, r, s = row[j] - v[j], row[j + 1] - v[j + 1], row[j + 2] - v[j + 2], row[j + 3] - v[j + 3]
-        e = min(e, max(a, p))
-        a = min(a, p)
-        f = min(f, max(b, q))
-        b = min(b, q)
-        g = min(g, max(c, r))
-        c = min(c, r)
-        h = min(h, max(d, s))
-        d = min(d, s)
-    for j in range(v.size // 4 * 4, v.size):
-        p = row[j] - v[j]
-        e = min(e, max(a, p))
-        a = min(a, p)
-    e = min(min(e, f), max(a, b))
-    a = min(a, b)
-    g = min(min(g, h), max(c, d))
-    c = min(c, d)
-    return min(a, c), min(min(e, g), max(a, c))
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #59f5e3bf
-def _lower_prices(c, x, y, v, free, n_free):
-    "Augmenting row reduction: one pass over the free rows, as many bids as columns at most; returns how many stay free."
-    at, kept, tries = 0, 0, 0
-    while at < n_free:
-        i = free[at]
-        at += 1
-        tries += 1
-        u1, u2 = _two_least(c[i], v)
-        j1 = 0
-        while c[i, j1] - v[j1] != u1:
-            j1 += 1
-        other, price = y[j1], v[j1] - (u2 - u1)
-        lowers = price < v[j1]
-        if tries < v.size:
-            if lowers:
-                v[j1] = price
-            elif other >= 0:
-                j2 = 0
-                while j2 == j1 or c[i, j2] - v[j2] != u2:
-                    j2 += 1
-                j1 = j2
-                other = y[j1]
-            if other >= 0:
-                if lowers:
-                    at -= 1
-                    free[at] = other
-                else:
-                    free[kept] = other
-                    kept += 1
-        elif other >= 0:
-            free[kept] = other
-            kept += 1
-        if other >= 0:
-            x[other] = -1
-        x[i] = j1
-        y[j1] = i
-    return kept
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #929df85e
-def _least(d):
-    "Smallest entry that is not -inf; four lanes."
-    a, b, c, e = np.inf, np.inf, np.inf, np.inf
-    for j in range(0, d.size // 4 * 4, 4):
-        a = min(a, d[j] if d[j] > -np.inf else np.inf)
-        b = min(b, d[j + 1] if d[j + 1] > -np.inf else np.inf)
-        c = min(c, d[j + 2] if d[j + 2] > -np.inf else np.inf)
-        e = min(e, d[j + 3] if d[j + 3] > -np.inf else np.inf)
-    for j in range(d.size // 4 * 4, d.size):
-        a = min(a, d[j] if d[j] > -np.inf else np.inf)
-    return min(min(a, b), min(c, e))
-
-
-def _shortest_path(c, start, y, v, d, before, done, length):
-    "The end of a cheapest path from a free row to a free column, prices updated; -1 when forbidden cells leave none."
-    i, offset, n = start, 0.0, 0
-    d[:] = np.inf
-    while True:
-        row = c[i]
-        for j in range(v.size):  # d is -inf where a column is done
-            reduced = row[j] - v[j] - offset
-            better = reduced < d[j]
-            d[j] = reduced if better else d[j]
-            before[j] = i if better else before[j]
-        least, pick = _least(d), -1
-        if least == np.inf:
-            return -1
-        for j in range(v.size):
-            if d[j] == least and (pick < 0 or y[j] < 0):
-                pick = j
-                if y[j] < 0:
-                    break
-        if y[pick] < 0:
-            break
-        done[n], length[n], d[pick], i = pick, least, -np.inf, y[pick]
-        offset = c[i, pick] - v[pick] - least
-        n += 1
-    for k in range(n):
-        v[done[k]] += length[k] - least
-    return pick
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #71752b99
-def _exact(c, x, forbidden):
-    "Column of every row of c (rows <= columns, costs, float64) at the least sum; returns a dual bound, or NaN when infeasible."
-    n, m, free_rows = c.shape[0], c.shape[1], 0
-    y, v, d, before, done, free, length = (
-        np.full(m, -1),
-        np.zeros(m),
-        np.empty(m),
-        np.empty(m, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n),
-    )
-    x[:] = -1
-    if not forbidden and m > 1:
-        if n == m:
-            for j in range(m):
-                v[j] = c[0, j]
-                before[j] = 0
-            for i in range(1, n):
-                for j in range(m):
-                    if c[i, j] < v[j]:
-                        v[j] = c[i, j]
-                        before[j] = i
-            for j in range(m - 1, -1, -1):
-                if x[before[j]] < 0:
-                    x[before[j]] = j
-                    y[j] = before[j]
-        for i in range(n):
-            if x[i] < 0:
-                free[free_rows] = i
-                free_rows += 1
-        for again in range(2):
-            free_rows = _lower_prices(c, x, y, v, free, free_rows)
-    else:
-        for i in range(n):
-            free[i] = i
-        free_rows = n
-    for f in range(free_rows):
-        j = _shortest_path(c, free[f], y, v, d, before, done, length)
-        if j < 0:
-            return np.nan
-        while True:
-            i = before[j]
-            y[j] = i
-            j, x[i] = x[i], j
-            if i == free[f]:
-                break
-    bound = 0.0
-    d[:] = np.inf if n == m else 0.0
-    for i in range(n):
-        u = c[i, x[i]] - v[x[i]]
-        bound += u
-        for j in range(m):
-            d[j] = c[i, j] - u if c[i, j] - u < d[j] else d[j]
-    for j in range(m):
-        bound += d[j]
-    return bound
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #e61a0e79
-def _tops(x, first, second, size):
-    "Update the two largest values, and the largest size, of every column by one more row."
-    for j in range(x.size):
-        low = x[j] if x[j] < first[j] else first[j]
-        first[j] = x[j] if x[j] > first[j] else first[j]
-        second[j] = low if low > second[j] else second[j]
-    for j in range(x.size):
-        size[j] = abs(x[j]) if abs(x[j]) > size[j] else size[j]
-
-
-def _subtract(x, best, next, first, second, weight, scale):
-    "One row of (X - weight * M(X)) * scale."
-    for j in range(x.size):
-        row = next if x[j] == best else best
-        col = second[j] if x[j] == first[j] else first[j]
-        x[j] = (x[j] - (row + col) * weight) * scale
-
-
-def _recurse(x, steps, weight):
-    "`steps` times X <- X - weight * M(X) in place, scaled by a power of two."
-    w = x.shape[1]
-    first, second, size, none = (
-        np.empty(w, x.dtype),
-        np.empty(w, x.dtype),
-        np.empty(w, x.dtype),
-        np.zeros(w, x.dtype),
-    )
-    for step in range(steps):
-        first[:] = -np.inf
-        second[:] = -np.inf
-        size[:] = 0
-        for i in range(x.shape[0]):
-            _tops(x[i], first, second, size)
-        top = size[0]
-        for j in range(1, w):
-            top = max(top, size[j])
-        scale = x.dtype.type(2.0) ** x.dtype.type(-math.frexp(top)[1])
-        for i in range(x.shape[0]):
-            best, next = _two(x[i], none)
-            _subtract(x[i], best, next, first, second, weight, scale)
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #27bd29a1
-def _write(c, sign, found, flip, bound, rows, cols):
-    "Pairs ordered by row from the cell of every slice, -1 at the end; returns total and gap, NaN unless full and allowed."
-    n, total = 0, 0.0
-    if flip:
-        owner = np.full(c.shape[0], -1)
-        for j in range(found.size):
-            if found[j] >= 0:
-                owner[found[j]] = j
-    else:
-        owner = found
-    for i in range(owner.size):
-        if owner[i] >= 0:
-            rows[n] = i
-            cols[n] = owner[i]
-            total += c[i, owner[i]]
-            n += 1
-    if n == rows.size and abs(total) < np.inf:
-        return total, max(0.0, bound - sign * total)
-    rows[n:] = -1
-    cols[n:] = -1
-    return total, np.nan
-
-
-def _other_bound(s):
-    "Sum over the columns of their maxima."
-    best, total = s[0].copy(), 0.0
-    for i in range(1, s.shape[0]):
-        for j in range(s.shape[1]):
-            best[j] = max(best[j], s[i, j])
-    for j in range(s.shape[1]):
-        total += best[j]
-    return total
-
-
-def _row_bound(s):
-    "Sum over the rows of their maxima."
-    total = 0.0
-    for i in range(s.shape[0]):
-        best = s[i, 0]
-        for j in range(1, s.shape[1]):
-            best = max(best, s[i, j])
-        total += best
-    return total
-
-
-def _fill(s):
-    "Forbidden cells far below the others, as `_finite` does."
-    high, low, k = s.dtype.type(-np.inf), s.dtype.type(np.inf), s.dtype.type(min(s.shape))
-    for x in s.flat:
-        if x > -np.inf:
-            high = max(high, x)
-            low = min(low, x)
-    far = low - (high - low + 1) * k if low <= high else s.dtype.type(-1) * k
-    for i in range(s.shape[0]):
-        for j in range(s.shape[1]):
-            if s[i, j] == -np.inf:
-                s[i, j] = far
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #aafbf9b2
-def _solve_delta(c, sign, q, weight, pairs, facts, start, stop):
-    h, w, worst = c.shape[1], c.shape[2], 0
-    flip = h >= w
-    s, found = np.empty((min(h, w), max(h, w)), c.dtype), np.empty(min(h, w), np.int64)
-    for b in range(start, stop):
-        worst = max(worst, _read(c[b], c.dtype.type(sign), flip, s, -np.inf))
-        bound = _greedy_delta(s, q, found)
-        if h == w:
-            bound = min(bound, _other_bound(s))
-        facts[0, b], facts[1, b] = _write(c[b], sign, found, flip, bound, pairs[0, b], pairs[1, b])
-    return worst
-
-
-def _solve_best(c, sign, q, weight, pairs, facts, start, stop):
-    h, w, worst = c.shape[1], c.shape[2], 0
-    s, found = np.empty((min(h, w), max(h, w)), c.dtype), np.empty(min(h, w), np.int64)
-    for b in range(start, stop):
-        worst = max(worst, _read(c[b], c.dtype.type(sign), h > w, s, -np.inf))
-        bound = _greedy_best(s, h > w, found)
-        if h == w:
-            bound = min(bound, _other_bound(s))
-        facts[0, b], facts[1, b] = _write(c[b], sign, found, h > w, bound, pairs[0, b], pairs[1, b])
-    return worst
-
-
-def _solve_exact(c, sign, q, weight, pairs, facts, start, stop):
-    h, w, worst = c.shape[1], c.shape[2], 0
-    s, found = np.empty((min(h, w), max(h, w))), np.empty(min(h, w), np.int64)
-    for b in range(start, stop):
-        status = _read(c[b], -sign, h > w, s, np.inf)
-        worst = max(worst, status)
-        if status < 2:
-            bound = -_exact(s, found, status == 1)
-            if np.isnan(bound):
-                found[:] = -1
-            facts[0, b], facts[1, b] = _write(c[b], sign, found, h > w, bound, pairs[0, b], pairs[1, b])
-    return worst
-
-
-def _solve_recursive(c, sign, steps, weight, pairs, facts, start, stop):
-    h, w, worst = c.shape[1], c.shape[2], 0
-    s, turned, found = (
-        np.empty((h, w), c.dtype),
-        np.empty((w, h) if h > w else (0, 0), c.dtype),
-        np.empty(min(h, w), np.int64),
-    )
-    for b in range(start, stop):
-        status = _read(c[b], c.dtype.type(sign), False, s, -np.inf)
-        worst = max(worst, status)
-        if status == 1:
-            _fill(s)
-        bound = np.inf
-        if h <= w:
-            bound = _row_bound(s)
-        if h >= w:
-            bound = min(bound, _other_bound(s))
-        if status < 2:
-            _recurse(s, steps, c.dtype.type(weight))
-        if h > w:
-            turned[:] = s.T
-        _greedy_best(turned if h > w else s, h > w, found)
-        facts[0, b], facts[1, b] = _write(c[b], sign, found, h > w, bound, pairs[0, b], pairs[1, b])
-    return worst
-
-
-def _solve_recursion(x, steps, weight, start, stop):
-    for b in range(start, stop):
-        _recurse(x[b], steps, x.dtype.type(weight))
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #c1a5d0aa
-_KERNELS = (
-    "_read",
-    "_two",
-    "_few",
-    "_key",
-    "_greedy_two",
-    "_greedy_delta",
-    "_greedy_best",
-    "_two_least",
-    "_lower_prices",
-    "_least",
-    "_shortest_path",
-    "_exact",
-    "_tops",
-    "_subtract",
-    "_recurse",
-    "_write",
-    "_other_bound",
-    "_row_bound",
-    "_fill",
-    "_solve_delta",
-    "_solve_best",
-    "_solve_exact",
-    "_solve_recursive",
-    "_solve_recursion",
-)
-
-
-@cache
-def _kernels():
-    "Every kernel compiled by numba at its first call; cached on disk."
-    import numba
-
-    for name in _KERNELS:
-        globals()[name] = numba.njit(nogil=True, cache="__file__" in globals())(globals()[name])
-    return {name: globals()[name] for name in _KERNELS}
-
-
-@cache
-def _pool():
-    "Threads that stay; a forked child makes its own."
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_pool.cache_clear)
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="assign")
-
-
-def _each(work: Callable, count: int, size: int):
-    "The largest answer of work(start, stop) over 0..count items of `size` numbers, in as many threads as torch and numba allow once that pays."
-    threads = min(torch.get_num_threads(), _threads(), count) if count * size > 1 << 14 else 1
-    per = max(1, min((1 << 18) // size, -(-count // (4 * threads)) if threads > 1 else count))
-    starts = iter(range(0, count, per))
-
-    def drain():
-        return max((work(a, min(a + per, count)) or 0 for a in starts), default=0)
-
-    others = [_pool().submit(drain) for _ in range(threads - 1)]
-    return max(drain(), *(f.result() for f in others)) if others else drain()
-
-
-@cache
-def _threads():
-    import numba
-
-    return numba.config.NUMBA_NUM_THREADS
-
-
-def _compiled(name, c, sign, count=0, weight=0.0):
-    "Pairs (2, B, k), total and gap (2, B), and the worst status, of arrays (B, h, w) of float32 or float64."
-    kernel, (B, h, w) = _kernels()[name], c.shape
-    pairs, facts = np.empty((2, B, min(h, w)), np.int64), np.empty((2, B))
-    return (
-        pairs,
-        facts,
-        _each(lambda start, stop: kernel(c, sign, count, weight, pairs, facts, start, stop), B, h * w),
-    )
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #7bb3e35a
-def _short_first(s):
-    "Matrices with the slices as rows, and whether that turned them."
-    flip = s.shape[-2] >= s.shape[-1]
-    return (s.mT if flip else s), flip
-
-
-def _pairs(found, k, flip=False):
-    "Pairs (B, k) ordered by row from the cell (B, n) of every slice, -1 for none."
-    order = torch.arange(found.shape[-1], device=found.device).expand_as(found)
-    rows, cols = (found, order) if flip else (order, found)
-    by = torch.where(found < 0, torch.iinfo(torch.int64).max, rows).argsort(dim=-1, stable=True)[..., :k]
-    gone = found.gather(-1, by) < 0
-    return tuple(torch.where(gone, -1, a.gather(-1, by)) for a in (rows, cols))
-
-
-def _parallel_best(s):
-    "Stepped argmax in rounds of mutually best cells; the column of every row, -1 for none."
-    s, (B, h, w) = s.clone(), s.shape
-    found, own = s.new_full((B, h), -1, dtype=torch.int64), torch.arange(h, device=s.device)
-    while True:
-        value, col = s.max(-1).values, s.argmax(-1)
-        mutual = (s.argmax(-2).gather(-1, col) == own) & (value > -math.inf)
-        if not mutual.any():
-            return found
-        found = torch.where(mutual, col, found)
-        gone = torch.zeros(B, w + 1, dtype=torch.bool, device=s.device).scatter_(
-            -1, torch.where(mutual, col, w), True
-        )[:, :w]
-        s.masked_fill_(mutual[..., None] | gone[:, None], -math.inf)
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #dbe02469
-def _parallel_delta(s, q):
-    "Gap greedy, one choice of every matrix at a time; the cell of every slice of s (B, slices, cells)."
-    s, (B, n, m) = s.clone(), s.shape
-    found, done, each = (
-        s.new_full((B, n), -1, dtype=torch.int64),
-        s.new_zeros((B, n), dtype=torch.bool),
-        torch.arange(B, device=s.device),
-    )
-    for step in range(n):
-        wanted = min(q, m - step)
-        x = s.topk(wanted, -1).values
-        key = torch.diff(x, n=wanted - 1).abs()[..., 0] if wanted > 1 else torch.zeros_like(x[..., 0])
-        key = torch.where(x[..., -1] > -math.inf, key, math.inf).masked_fill(
-            done | (x[..., 0] == -math.inf), -1
-        )
-        top, i = key.max(-1).values, key.argmax(-1)
-        j = s[each, i].argmax(-1)
-        found[each, i] = torch.where(top < 0, found[each, i], j)
-        done[each, i] = True
-        s[each[top >= 0], :, j[top >= 0]] = -math.inf
-    return found
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #85a5c19c
-def cost_of_picking(
-    x: Tensor,  # Scores, shape (..., h, w), h and w >= 2
-    extend: bool = False,  # Build the tensor T[a, i, j] with a masked diagonal: O(hw(h + w)) memory
-) -> Tensor:  # M(X), shape (..., h, w)
-    "Best other cell of the row plus best other cell of the column, by second bests (thesis 6.4.3.2) or by extension (6.4.3.1)."
-    if min(x.shape[-2:]) < 2:
-        raise ValueError(
-            f"the cost of picking a cell needs another in its row and column; got shape {tuple(x.shape)}. Use method 'exact'."
-        )
-    if extend:
-        rest = lambda x: (
-            x[..., None, :]
-            .masked_fill(torch.eye(x.shape[-1], dtype=torch.bool, device=x.device), -math.inf)
-            .amax(-1)
-        )
-    else:
-
-        def rest(x):
-            first, second = x.topk(2, -1).values.split(1, -1)
-            at_best = torch.arange(x.shape[-1], device=x.device) == x.argmax(-1, keepdim=True)
-            return torch.where(at_best, second, first)
-
-    return rest(x) + rest(x.mT).mT
-
-
-def recurse(
-    x: Tensor,  # Scores, shape (..., h, w), h and w >= 2
-    steps: int = 10,  # How often
-    factor: float = 2.0,  # Divides the cost of picking; 2 takes the mean of row and column
-    extend: bool = False,  # Method 1 (dimensional extension) or method 2 (indexed insertion)
-) -> Tensor:  # X after the steps, up to a positive factor per matrix
-    "Repeat X <- X - M(X)/factor, scaled by a power of two so that nothing overflows (thesis 6.4.3)."
-    for _ in range(steps):
-        scale = torch.exp2(-torch.frexp(x.abs().amax((-2, -1), keepdim=True)).exponent.to(x.dtype))
-        x = (
-            x - cost_of_picking(x, extend) * torch.tensor(1 / factor, dtype=x.dtype, device=x.device)
-        ) * scale
-    return x
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #bd8bfa45
-def _argbest(x):
-    s, flip = _short_first(x)
-    return _pairs(s.argmax(-1), s.shape[-2], flip)
-
-
-def _cells(mask):
-    "Pairs of the True cells, row-major, filled with -1."
-    flat = mask.flatten(-2)
-    by = (~flat).to(torch.uint8).argsort(dim=-1, stable=True)[..., : max(1, int(flat.sum(-1).max()))]
-    there = flat.gather(-1, by)
-    return torch.where(there, by // mask.shape[-1], -1), torch.where(there, by % mask.shape[-1], -1)
-
-
-def _union(x):
-    one = lambda x: torch.zeros_like(x, dtype=torch.bool).scatter_(-1, x.argmax(-1, keepdim=True), True)
-    return _cells(one(x) | one(x.mT).mT)
-
-
-def _topk(x):
-    best = (
-        x.flatten(-2).argsort(dim=-1, descending=True, stable=True)[..., : min(x.shape[-2:])].sort(-1).values
-    )
-    return best // x.shape[-1], best % x.shape[-1]
-
-
-def _stepped(x):
-    return (
-        torch.from_numpy(_compiled("_solve_best", x.contiguous().numpy(), 1.0)[0]).unbind()
-        if x.device.type == "cpu"
-        else _pairs(_parallel_best(x), min(x.shape[-2:]))
-    )
-
-
-SELECTIONS = {"argmax": _argbest, "union": _union, "topk": _topk, "stepped": _stepped}
-PRESETS = {
-    "v1": dict(steps=10, factor=0.8, select="argmax"),
-    "v2": dict(steps=None, factor=1.0, select="argmax"),
-    "v3": dict(steps=7, factor=1.0, select="union"),
-    "v4": dict(steps=10, factor=1.0, select="topk"),
-    "v5": dict(steps=10, factor=2.0, select="topk"),
-    "v5s": dict(steps=10, factor=2.0, select="stepped"),
-}
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #b794681a
-def _gumbel(s, temperature, noise, generator):
-    "Cell of every slice of s (B, slices, cells), and the softmax of the round that fixed it."
-    B, n, m = s.shape
-    found, soft, taken = (
-        s.new_full((B, n), -1, dtype=torch.int64),
-        torch.zeros_like(s),
-        torch.zeros(B, 1, m + 1, dtype=torch.bool, device=s.device),
-    )
-    own = torch.arange(n, device=s.device).expand(B, n)
-    for _ in range(n):
-        g = (
-            torch.rand(s.shape, generator=generator, dtype=s.dtype)
-            .clamp(min=torch.finfo(s.dtype).tiny)
-            .to(s.device)
-        )
-        z = (s / temperature - noise * (-g.log()).clamp(min=torch.finfo(s.dtype).tiny).log()).masked_fill(
-            taken[..., :m] | (found >= 0)[..., None], -math.inf
-        )
-        value, j = z.detach().max(-1).values, z.detach().argmax(-1)
-        best = torch.full((B, m), -math.inf, dtype=s.dtype, device=s.device).scatter_reduce(
-            -1, j, value, "amax"
-        )
-        wins = (value == best.gather(-1, j)) & (value > -math.inf)
-        first = torch.full((B, m), n, device=s.device).scatter_reduce(
-            -1, j, torch.where(wins, own, n), "amin"
-        )
-        wins = wins & (first.gather(-1, j) == own)
-        if not wins.any():
-            break
-        found = torch.where(wins, j, found)
-        soft = soft + torch.where(wins[..., None], torch.where(wins[..., None], z, 0.0).softmax(-1), 0.0)
-        taken = taken.scatter(-1, torch.where(wins, j, m)[:, None], True)
-    return found, soft
-
-
-def _sinkhorn(s, steps, coldest):
-    "Transport plan (B, slices, cells) at temperatures from half of the range of the scores down to `coldest` of it, halving."
-    B, n, m = s.shape
-    span = (
-        (s.amax((-2, -1), keepdim=True) - s.amin((-2, -1), keepdim=True))
-        .detach()
-        .clamp(min=torch.finfo(s.dtype).tiny)
-    )
-    x = torch.nn.functional.pad((s - s.amax((-2, -1), keepdim=True).detach()) / span, (0, 0, 0, m - n))
-    price = x.new_zeros(B, 1, m)
-    for halving in range(max(1, math.ceil(-math.log2(coldest)))):
-        t = 0.5 ** (halving + 1)
-        for _ in range(steps):
-            value = t * ((x - price) / t).logsumexp(-1, keepdim=True)
-            price = t * ((x - value) / t).logsumexp(-2, keepdim=True)
-    return ((x - value - price) / t).exp()[:, :n]
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #7a8bc97e
-def _finite(s):
-    "Scores with forbidden cells far below the others."
-    if not (bad := s == -math.inf).any():
-        return s
-    high, low = s.amax((-2, -1), keepdim=True), torch.where(bad, math.inf, s).amin((-2, -1), keepdim=True)
-    high, low = (torch.where(a.isinf(), 0.0, a) for a in (high, low))
-    return torch.where(bad, low - (high - low + 1) * min(s.shape[-2:]), s)
-
-
-def _do_exact(x, sign, o):
-    pairs, facts, worst = _compiled("_solve_exact", x.cpu().contiguous().numpy(), sign)
-    return *torch.from_numpy(pairs).to(x.device).unbind(), torch.from_numpy(facts[1] + sign * facts[0]).to(
-        x.device
-    )
-
-
-def _do_delta(x, sign, o):
-    s, flip = _short_first(x * sign)
-    return *_pairs(_parallel_delta(s, o["lookahead"]), s.shape[-2], flip), None
-
-
-def _do_best(x, sign, o):
-    return *_pairs(_parallel_best(x * sign), min(x.shape[-2:])), None
-
-
-def _do_argbest(x, sign, o):
-    return *_argbest(x * sign), None
-
-
-def _do_recursion(x, sign, o, extend=False):
-    s, steps = _finite(x * sign), o["steps"]
-    if extend or x.device.type != "cpu":
-        s = recurse(s, steps, o["factor"], extend)
-    else:
-        a, kernel = s.contiguous().numpy(), _kernels()["_solve_recursion"]
-        _each(lambda start, stop: kernel(a, steps, 1 / o["factor"], start, stop), len(a), s[0].numel())
-        s = torch.from_numpy(a)
-    return *SELECTIONS[o["select"]](s), None
-
-
-def _do_gumbel(x, sign, o):
-    s, flip = _short_first(x * sign)
-    return *_pairs(
-        _gumbel(s, o["temperature"], o["noise"], torch.Generator().manual_seed(o["seed"]))[0],
-        s.shape[-2],
-        flip,
-    ), None
-
-
-def _do_sinkhorn(x, sign, o):
-    s, flip = _short_first(_finite(x * sign))
-    rows, cols = _stepped(_sinkhorn(s, o["steps"] or 10, o["coldest"]))
-    return *_pairs(torch.zeros_like(rows).scatter(-1, rows, cols), s.shape[-2], flip), None
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #c689844f
-class Method(NamedTuple):
-    "An entry of the registry."
-
-    solve: Callable  # On any device: (x (B, h, w), sign, options) -> rows, cols (B, n), bound on the scores or None
-    kernel: str | None  # On the CPU: the compiled function that does all of it
-    says: str  # The rule in a sentence
-    source: str  # Where it comes from
-    valid: bool  # Always a full valid assignment (without forbidden cells)?
-    gradient: bool  # Has a straight-through gradient?
-
-
-METHODS = {
-    "exact": Method(
-        _do_exact,
-        "_solve_exact",
-        "shortest augmenting paths; the duals prove the answer",
-        "Jonker and Volgenant 1987; thesis 'stock'",
-        True,
-        False,
-    ),
-    "greedy_delta": Method(
-        _do_delta,
-        "_solve_delta",
-        "the slice with most to lose takes its best live cell; exact when min(h, w) <= 2",
-        "thesis 6.5.3 'my function'",
-        True,
-        False,
-    ),
-    "greedy_best": Method(
-        _do_best,
-        "_solve_best",
-        "the best live cell, again and again; at least half of the optimum for scores >= 0",
-        "thesis 6.5.4 'stepped argmax'",
-        True,
-        False,
-    ),
-    "argbest": Method(
-        _do_argbest, None, "the best cell of every short line; may collide", "thesis 'argmax'", False, False
-    ),
-    "recursive_extend": Method(
-        lambda x, sign, o: _do_recursion(x, sign, o, True),
-        None,
-        "subtract the cost of picking, O(hw(h + w)) memory, then select",
-        "thesis 6.4.3.1 'recursive method 1'",
-        False,
-        False,
-    ),
-    "recursive_top2": Method(
-        _do_recursion,
-        "_solve_recursive",
-        "subtract the cost of picking by second bests, O(hw) memory, then select",
-        "thesis 6.4.3.2 'recursive method 2'",
-        False,
-        False,
-    ),
-    "gumbel": Method(
-        _do_gumbel,
-        None,
-        "rows propose under Gumbel noise, columns keep the strongest, losers repeat",
-        "thesis 6.4.3.3 'method 3'",
-        True,
-        True,
-    ),
-    "sinkhorn": Method(
-        _do_sinkhorn,
-        None,
-        "annealed entropic transport, rounded by stepped argmax",
-        "Cuturi 2013; Mena et al. 2018",
-        True,
-        True,
-    ),
-}
-
-
+# %% ../../nbs/4_assignment/01_solvers.ipynb #1f9f8f5b
 class Assignment(NamedTuple):
-    "An answer; of the kind and on the device of the cost."
+    "An answer; of the kind and on the device of the cost. `n` is min(h, w), or more for a selection of more."
 
-    rows: (
-        Tensor | np.ndarray
-    )  # Row of each pair, ascending, int64, shape (..., n); -1 fills where a matrix has fewer pairs
+    rows: Tensor | np.ndarray  # Row of each pair, ascending, int64, shape (..., n); -1 for no pair
     cols: Tensor | np.ndarray  # Column of each pair, int64, shape (..., n)
     valid: Tensor | np.ndarray  # Full valid assignment of allowed cells? bool, shape (...)
     total: Tensor | np.ndarray  # Sum of the chosen cells, float64, shape (...)
-    gap: (
-        Tensor | np.ndarray
-    )  # The total is at most this far from the optimum, float64, shape (...); NaN where not valid
+    gap: Tensor | np.ndarray  # At most this far from the optimum, float64, shape (...); NaN if not valid
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #6a039c04
-def upper_bound(
-    x: Tensor,  # Scores, shape (..., h, w)
-    rows: Tensor | None = None,  # Pairs of a full valid assignment, shape (..., k): only needed by sweeps
-    cols: Tensor | None = None,  # Their columns
-    sweeps: int = 0,  # Price sweeps; each is one pass over the matrix
-) -> Tensor:  # No assignment has a larger total; float64, shape (...)
-    "Dual bound on the best total of scores."
-    s = (x.mT if x.shape[-2] > x.shape[-1] else x).double()
-    best = s.amax(-1).sum(-1)
-    if s.shape[-1] == s.shape[-2]:
-        best = torch.minimum(best, s.amax(-2).sum(-1))
-    if not sweeps:
-        return best
-    if x.shape[-2] > x.shape[-1]:
-        rows, cols = cols, rows
-    mine = torch.zeros_like(rows).scatter(-1, rows, cols)
-    picked, price = s.gather(-1, mine[..., None])[..., 0], torch.zeros_like(s[..., 0, :])
-    for _ in range(sweeps):
-        value = picked - price.gather(-1, mine)
-        price = torch.maximum(price, (s - value[..., None]).amax(-2))
-        best = torch.minimum(best, (s - price[..., None, :]).amax(-1).sum(-1) + price.sum(-1))
-    return best
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #781db994
-def _distinct(x):
-    "Is no line (>= 0) named twice?"
-    x = x.sort(dim=-1).values
-    return ~((x[..., 1:] == x[..., :-1]) & (x[..., 1:] >= 0)).any(-1)
-
-
-def _judge(x, sign, rows, cols, bound):
-    "Validity, totals and certified gaps of pairs for costs x (B, h, w)."
-    there = rows >= 0
-    cells = x.flatten(-2).gather(-1, (rows * x.shape[-1] + cols).clamp(min=0)).double()
-    total = torch.where(there, cells, 0.0).sum(-1)
-    valid = (there.sum(-1) == min(x.shape[-2:])) & total.isfinite()
-    if bound is None:
-        bound = upper_bound(x * sign)
-    if rows.shape[-1] > 1:
-        valid &= _distinct(rows) & _distinct(cols)
-    return valid, total, torch.where(valid, (bound - sign * total).clamp(min=0), math.nan)
-
-
-def _tighten(x, sign, a, sweeps):
-    "Price sweeps for the valid answers, in place."
-    if sweeps and len(v := a.valid.nonzero()[:, 0]):
-        a.gap[v] = torch.minimum(
-            a.gap[v],
-            (upper_bound(x[v] * sign, a.rows[v], a.cols[v], sweeps) - sign * a.total[v]).clamp(min=0),
-        )
-
-
-def _batch(cost, maximize):
-    "The cost as floating-point matrices (B, h, w), and its leading shape."
-    x = check_cost(cost, maximize)
+# %% ../../nbs/4_assignment/01_solvers.ipynb #0d54bade
+def _read(cost, maximize):
+    "The cost as floating-point matrices (B, h, w) of 32 or 64 bits, and its leading shape."
+    x = check_cost(cost, maximize, empty=True)
     if not x.is_floating_point():
         x = x.double()
     elif x.itemsize < 4:
         x = x.float()
-    return x.reshape(-1, *x.shape[-2:]) if x.numel() else x.reshape(0, *x.shape[-2:]), x.shape[:-2]
+    lead, (h, w) = x.shape[:-2], x.shape[-2:]
+    return x.reshape(math.prod(lead), h, w), lead
 
-
-def _array(cost):
-    "The cost as an array (B, h, w) that a kernel reads as it is, and its leading shape; None for what has to be converted or refused."
+# %% ../../nbs/4_assignment/01_solvers.ipynb #acb75945
+def _read_in_place(cost):
+    "The cost as an array (B, h, w) to be read as it is, and its leading shape; None for other costs."
     if isinstance(cost, Tensor):
-        cost = (
-            cost.detach().numpy()
-            if cost.dtype in (torch.float32, torch.float64) and cost.device.type == "cpu"
-            else None
-        )
-    if (
-        not isinstance(cost, np.ndarray)
-        or cost.dtype.char not in "fd"
-        or not cost.dtype.isnative
-        or cost.ndim < 2
-        or not cost.size
-        or not cost.flags.writeable
-    ):
+        if cost.dtype not in (torch.float32, torch.float64) or cost.device.type != "cpu":
+            return None
+        cost = cost.detach().numpy()
+    if not isinstance(cost, np.ndarray) or cost.dtype.char not in "fd" or not cost.dtype.isnative:
+        return None
+    if cost.ndim < 2 or not cost.size or not cost.flags.writeable:
         return None
     return np.ascontiguousarray(cost).reshape(-1, *cost.shape[-2:]), cost.shape[:-2]
 
+# %% ../../nbs/4_assignment/01_solvers.ipynb #2ffe5a98
+def has_assignment(
+    x: Tensor,  # Costs or scores, shape (B, h, w), 32 or 64 bits
+    sign: float,  # 1 for scores, where -inf forbids a cell, -1 for costs, where +inf does
+) -> Tensor:  # bool, shape (B)
+    "Is there a full valid assignment of allowed cells?"
+    gap = run_kernel(solve_exact, x.detach().cpu().contiguous().numpy(), sign)[1][1]
+    return torch.from_numpy(~np.isnan(gap)).to(x.device)
 
-def _need_assignment(x, sign, valid):
-    "Matrices without any assignment are an error, whatever the method."
-    suspects = (~valid & (x == -sign * math.inf).flatten(1).any(-1)).nonzero()[:, 0]
-    if not len(suspects):
+
+def _check_possible(x, sign, lead, valid):
+    "A matrix that comes alone and has no assignment is an error, whatever the method."
+    if lead or valid[0] or not (x == -sign * math.inf).any() or has_assignment(x, sign)[0]:
         return
-    gap = _compiled("_solve_exact", x[suspects].cpu().contiguous().numpy(), sign)[1][1]
-    bad = suspects[torch.from_numpy(np.isnan(gap)).to(suspects.device)].tolist()
-    if bad:
-        raise ValueError(
-            f"every short line needs an allowed cell of its own; matrices {bad[:5]} have no assignment without a forbidden one. Allow more cells, or give forbidden ones a large finite cost."
-        )
-
-
-def _by_kernel(cost, sign, name, count, weight, sweeps):
-    "The answer of a compiled method."
-    c, lead = _array(cost) or (lambda x, lead: (x.contiguous().numpy(), lead))(*_batch(cost, sign > 0))
-    pairs, facts, worst = _compiled(name, c, sign, count, weight)
-    if worst == 2:
-        check_cost(cost, sign > 0)
-    valid = facts[1] == facts[1]
-    if worst and not valid.all():
-        _need_assignment(torch.from_numpy(c), sign, torch.from_numpy(valid))
-    found = pairs[0], pairs[1], valid, facts[0], facts[1]
-    if sweeps:
-        _tighten(torch.from_numpy(c), sign, Assignment(*map(torch.from_numpy, found)), sweeps)
-    if len(lead) != 1:
-        found = [f.reshape((*lead, *f.shape[1:])) for f in found]
-    return (
-        Assignment(*map(torch.from_numpy, found))
-        if isinstance(cost, Tensor)
-        else Assignment(*(f[()] for f in found))
+    raise ValueError(
+        "every short line needs an allowed cell of its own; this matrix has no assignment without a "
+        "forbidden cell. Allow more cells, or give forbidden ones a large finite cost."
     )
 
+# %% ../../nbs/4_assignment/01_solvers.ipynb #439bcc83
+def _nothing(x, lead, cost):
+    "The empty assignment of empty matrices, or of no matrices."
+    pairs = x.new_zeros((*lead, min(x.shape[-2:])), dtype=torch.int64)
+    valid, zero = x.new_ones(lead, dtype=torch.bool), x.new_zeros(lead, dtype=torch.float64)
+    return Assignment(*(like(f, cost) for f in (pairs, pairs.clone(), valid, zero, zero.clone())))
 
-def _learned(s, network, options):
+# %% ../../nbs/4_assignment/01_solvers.ipynb #86c3e9b1
+def _checked(c, sign, lead, pairs, facts, worst, sweeps):
+    "Fields of an answer, tightened by sweeps; ValueError when the worst status says so."
+    x, valid = torch.from_numpy(c), facts[1] == facts[1]
+    if worst == 2:
+        check_cost(x.reshape((*lead, *x.shape[1:])), sign > 0)
+    if worst:
+        _check_possible(x, sign, lead, valid)
+    fields = pairs[0], pairs[1], valid, facts[0], facts[1]
+    if sweeps:
+        tighten(x, sign, Assignment(*map(torch.from_numpy, fields)), sweeps)
+    return fields
+
+
+def _packed(fields, lead, cost):
+    "The answer as the caller's kind, from arrays of a batch."
+    if len(lead) != 1:
+        fields = [f.reshape((*lead, *f.shape[1:])) for f in fields]
+    if isinstance(cost, Tensor):
+        return Assignment(*map(torch.from_numpy, fields))
+    return Assignment(*(f[()] for f in fields))
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #df09c345
+def _by_kernel(cost, sign, kernel, count, weight, sweeps):
+    "The answer of a compiled method."
+    found = _read_in_place(cost)
+    if found is None:
+        x, lead = _read(cost, sign > 0)
+        if not x.numel():
+            return _nothing(x, lead, cost)
+        found = x.contiguous().numpy(), lead
+    c, lead = found
+    pairs, facts, worst = run_kernel(kernel, c, sign, count, weight)
+    return _packed(_checked(c, sign, lead, pairs, facts, worst, sweeps), lead, cost)
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #61f5195c
+_IN_PLACE = (np.dtype(np.float64), np.dtype(np.float32))
+
+
+def _one_exact(cost, sign):
+    "The exact answer for one array (h, w) that can be read in place; None for all that needs a closer look."
+    if cost.ndim != 2 or cost.dtype not in _IN_PLACE or not cost.size or not cost.flags.carray:
+        return None
+    pairs = np.empty((2, min(cost.shape)), np.int64)
+    status, total, gap = compiled(solve_one)(cost, sign, pairs)
+    if status == 2 or gap != gap:
+        return None
+    return Assignment(pairs[0], pairs[1], np.True_, np.float64(total), np.float64(gap))
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #cf5d0229
+def _by_function(s, network, options):
     "Pairs selected from what a function makes of scores."
     with torch.no_grad():
         y = network(s)
     if not isinstance(y, Tensor) or y.shape != s.shape:
         raise ValueError(
-            f"a method is a function from scores (B, h, w) to scores of the same shape; {tuple(s.shape)} became {tuple(getattr(y, 'shape', ()))}."
+            "a method is a function from scores (B, h, w) to scores of the same shape; "
+            f"got {tuple(getattr(y, 'shape', ()))} from {tuple(s.shape)}."
         )
     if y.isnan().any():
         raise ValueError(
-            "the function that is the method returned NaN. Look at its weights, and at forbidden cells: it gets them as -inf."
+            "the function that is the method must return numbers; got NaN. "
+            "Look at its weights, and at forbidden cells: it gets them as -inf."
         )
     return *SELECTIONS[options["select"]](torch.where(s == -math.inf, s, y.to(s.dtype))), None
 
-
+# %% ../../nbs/4_assignment/01_solvers.ipynb #8a03991a
 def _by_tensors(cost, sign, method, options, sweeps):
     "The answer of a method in torch, on the device of the cost."
-    x, lead = _batch(cost, sign > 0)
-    if len(x):
-        rows, cols, bound = (
-            _learned(x * sign, method, options)
-            if callable(method)
-            else METHODS[method].solve(x, sign, options)
-        )
-        a = Assignment(rows, cols, *_judge(x, sign, rows, cols, bound))
-        _tighten(x, sign, a, sweeps)
-        if not a.valid.all():
-            _need_assignment(x, sign, a.valid)
+    x, lead = _read(cost, sign > 0)
+    if not x.numel():
+        return _nothing(x, lead, cost)
+    if callable(method):
+        rows, cols, bound = _by_function(x * sign, method, options)
     else:
-        none = x.new_zeros(0, min(x.shape[-2:]), dtype=torch.int64)
-        a = Assignment(none, none, none[:, 0].bool(), none[:, 0].double(), none[:, 0].double())
-    return Assignment(*(_like(f.reshape((*lead, *f.shape[1:])), cost) for f in a))
+        rows, cols, bound = METHODS[method].solve(x, sign, options)
+    a = Assignment(rows, cols, *judge(x, sign, rows, cols, bound))
+    tighten(x, sign, a, sweeps)
+    _check_possible(x, sign, lead, a.valid)
+    return Assignment(*(like(f.reshape((*lead, *f.shape[1:])), cost) for f in a))
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #a0908d69
+@lru_cache(256, typed=True)
+def _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest):
+    "Raise ValueError for an option out of range; remembered, because it costs as much as a solver."
+    if select not in SELECTIONS:
+        raise ValueError(f"unknown selection; got {select!r}. Choose one of {', '.join(SELECTIONS)}.")
+    for name, value, least in (("lookahead", lookahead, 2), ("steps", steps, 0), ("sweeps", sweeps, 0)):
+        if name == "steps" and value is None:
+            continue
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"`{name}` is a whole number >= {least}; got {value!r}.")
+    for name, value in (("factor", factor), ("temperature", temperature), ("coldest", coldest)):
+        if not 0 < value < math.inf:
+            raise ValueError(f"`{name}` is a positive number; got {value!r}.")
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #9d380de9
+def _recursive_for(shape, method, options):
+    "The method for this shape: on a single line there is no other cell to compare with. Completes `steps`."
+    if options["steps"] is None:
+        options["steps"] = min(shape, default=0)
+    return "exact" if 1 in shape else method
+
+
+def _solve(cost, sign, method, options, sweeps):
+    "The answer by the kernel of a method, if there is one for this cost, or by its form in torch."
+    kernel = None if callable(method) else METHODS[method].kernel
+    if method == "recursive_top2" and options["select"] != "stepped":
+        kernel = None
+    if kernel is None or isinstance(cost, Tensor) and cost.device.type != "cpu":
+        return _by_tensors(cost, sign, method, options, sweeps)
+    count = {"greedy_delta": options["lookahead"], "recursive_top2": options["steps"]}.get(method, 0)
+    return _by_kernel(cost, sign, kernel, count, 1 / options["factor"], sweeps)
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #546c430a
 def assign(
     cost: Tensor
-    | np.ndarray,  # Costs, shape (..., h, w), any real dtype; +inf forbids a cell (-inf when maximizing)
+    | np.ndarray,  # Costs (..., h, w), any real dtype; +inf forbids a cell (-inf when maximizing)
     maximize: bool = False,  # Are these scores, of which more is better?
-    method: str
-    | Callable = "exact",  # A key of `METHODS`, or a function from scores (B, h, w) to scores, such as a trained network
+    method: str | Callable = "exact",  # A key of `METHODS`, or a function from scores (B, h, w) to scores
     *,
     select: str = "stepped",  # Recursive, function: how cells are chosen in the end, a key of `SELECTIONS`
     steps: int
@@ -1124,151 +217,16 @@ def assign(
     seed: int = 0,  # Gumbel: the same seed gives the same answer
     sweeps: int = 0,  # Price sweeps that tighten the certificate of an approximate method
 ) -> Assignment:  # Rows, cols, valid, total and certified gap per matrix
-    "Linear sum assignment of one matrix or a batch (thesis, chapter 6); `rows, cols = assign(cost)[:2]` is as in SciPy."
+    "Linear sum assignment of one matrix or a batch (thesis, chapter 6); `assign(cost)[:2]` is as in SciPy."
     if not callable(method) and method not in METHODS:
-        raise ValueError(f"unknown method {method!r}. Choose one of {', '.join(METHODS)}.")
-    if select not in SELECTIONS:
-        raise ValueError(f"unknown selection {select!r}. Choose one of {', '.join(SELECTIONS)}.")
-    _check_options(lookahead=(lookahead, 2), steps=(1 if steps is None else steps, 0), sweeps=(sweeps, 0))
-    _check_positive(factor=factor, temperature=temperature, coldest=coldest)
-    if callable(method):
-        return _by_tensors(cost, 1.0 if maximize else -1.0, method, dict(select=select), sweeps)
-    if method.startswith("recursive"):
-        shape = np.shape(cost)[-2:]
-        if len(shape) == 2 and 1 in shape:
-            raise ValueError(
-                f"the recursive methods need two rows and two columns; got shape {tuple(shape)}. Use method 'exact', which is free there."
-            )
-        if steps is None:
-            steps = min(shape, default=0)
-    sign, kernel, sweeps = (
-        1.0 if maximize else -1.0,
-        METHODS[method].kernel,
-        0 if method == "exact" else sweeps,
-    )
-    if (
-        kernel
-        and (method != "recursive_top2" or select == "stepped")
-        and not (isinstance(cost, Tensor) and cost.device.type != "cpu")
-    ):
-        return _by_kernel(
-            cost, sign, kernel, lookahead if method == "greedy_delta" else steps, 1 / factor, sweeps
-        )
-    return _by_tensors(
-        cost,
-        sign,
-        method,
-        dict(
-            select=select,
-            steps=steps,
-            factor=factor,
-            lookahead=lookahead,
-            temperature=temperature,
-            noise=noise,
-            coldest=coldest,
-            seed=seed,
-        ),
-        sweeps,
-    )
-
-
-def _check_options(**options):
-    for name, (value, least) in options.items():
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"`{name}` is a whole number >= {least}; got {value!r}.")
-
-
-def _check_positive(**options):
-    for name, value in options.items():
-        if not 0 < value < math.inf:
-            raise ValueError(f"`{name}` is a positive number; got {value!r}.")
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #cd2f3f7f
-def straight_through(
-    cost: Tensor,  # Costs, shape (..., h, w), floating point
-    maximize: bool = False,  # Are these scores?
-    method: str = "gumbel",  # A method with a soft matrix behind it: gumbel or sinkhorn
-    temperature: float = 0.02,  # Gumbel: divides the scores; sinkhorn: last temperature relative to the range
-    noise: float = 1.0,  # Gumbel: multiplies the noise
-    steps: int = 10,  # Sinkhorn: repetitions per temperature
-    seed: int = 0,  # Gumbel: the same seed gives the same answer
-) -> Tensor:  # Assignment, exactly 0/1, of the shape and dtype of the cost, with a gradient to it
-    "Y = P + Z - stopgrad(Z), P the assignment and Z its soft matrix (thesis 6.4.3.3, with its pseudo-code made sound)."
-    able = [m for m in METHODS if METHODS[m].gradient]
-    if method not in able:
-        raise ValueError(
-            f"method {method!r} has no straight-through gradient; those that have are {', '.join(able)}."
-        )
-    if not isinstance(cost, Tensor) or not cost.is_floating_point():
-        raise ValueError(
-            f"a gradient needs a floating-point tensor; got {getattr(cost, 'dtype', type(cost).__name__)}. Use torch.from_numpy and .float()."
-        )
-    _check_positive(temperature=temperature)
-    check_cost(cost, maximize)
-    s, flip = _short_first((cost if maximize else -cost).reshape(-1, *cost.shape[-2:]))
-    wide = s.float() if s.itemsize < 4 else s
-    if method == "gumbel":
-        found, soft = _gumbel(wide, temperature, noise, torch.Generator().manual_seed(seed))
-    else:
-        soft = _sinkhorn(_finite(wide), steps, temperature)
-        rows, cols = _stepped(soft.detach())
-        found = torch.zeros_like(rows).scatter(-1, rows, cols)
-    hard = torch.zeros_like(soft).scatter(
-        -1, found.clamp(min=0)[..., None], (found >= 0)[..., None].to(soft.dtype)
-    )
-    y = hard + (soft - soft.detach())
-    return (y.mT if flip else y).reshape(cost.shape).to(cost.dtype)
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #9f053c3e
-def match_batch(
-    cost: Tensor
-    | np.ndarray,  # Costs of query q for annotation a, shape (B, Q, A); annotations in the order of their images
-    sizes: list[int],  # Annotations of each image; they sum to A
-    mask: str = "image",  # "image": images are independent; "batch": a query number is used once in the batch
-    method: str = "exact",  # A key of `METHODS`
-    **options,  # Further arguments of `assign`
-) -> list[tuple]:  # Per image (queries, annotations counted within the image), ordered by query
-    "Match queries to annotations for a whole batch (thesis 6.4.7.3; `HungarianMatcher` of DETR)."
-    x, sizes = _tensor(cost), [int(n) for n in sizes]
-    if x.ndim != 3 or len(sizes) != len(x) or min(sizes, default=0) < 0 or sum(sizes) != x.shape[-1]:
-        raise ValueError(
-            f"`cost` has the shape (images, queries, annotations) and `sizes` one number >= 0 per image that sum to the annotations; got {tuple(x.shape)} and {sizes}."
-        )
-    if mask not in ("image", "batch"):
-        raise ValueError(f"unknown mask {mask!r}. Choose one of image, batch.")
-    starts = np.cumsum([0, *sizes])
-    out = [(torch.zeros(0, dtype=torch.int64, device=x.device),) * 2 for _ in sizes]
-    if mask == "batch":
-        if x.shape[1] < x.shape[2]:
-            raise ValueError(
-                f"with one query per annotation of the batch there must be {x.shape[2]} queries; got {x.shape[1]}. Use mask='image'."
-            )
-        if x.shape[2]:
-            own = torch.cat([x[b, :, starts[b] : starts[b + 1]] for b in range(len(x))], -1)
-            a = assign(own, method=method, **options)
-            for b in range(len(x)):
-                mine = (a.cols >= starts[b]) & (a.cols < starts[b + 1])
-                out[b] = a.rows[mine], a.cols[mine] - int(starts[b])
-    else:
-        for n in sorted(set(sizes) - {0}):
-            images = [b for b, size in enumerate(sizes) if size == n]
-            a = assign(
-                torch.stack([x[b, :, starts[b] : starts[b + 1]] for b in images]), method=method, **options
-            )
-            for b, rows, cols in zip(images, a.rows, a.cols):
-                out[b] = rows[rows >= 0], cols[rows >= 0]
-    return [tuple(_like(i, cost) for i in pair) for pair in out]
-
-# %% ../../nbs/4_assignment/01_solvers.ipynb #9e7bb6db
-def resample(
-    cost: Tensor | np.ndarray,  # Costs, any shape
-    mean: float = 5.5,  # Of the costs
-    std: float = 2.5,  # Of the costs
-    scale: float = 0.3,  # Of the half-normal scores
-) -> Tensor | np.ndarray:  # Scores >= 0 (maximize!), of the dtype of the cost, else float64
-    "Costs with a normal distribution to scores with a half-normal one, the cheapest highest (thesis 6.4.2)."
-    _check_positive(std=std, scale=scale)
-    x = _tensor(cost)
-    t = torch.special.log_ndtr(((x.double() - mean) / std).clamp(min=-37)).exp()  # ndtr is 0 below -8
-    found = -scale * torch.special.ndtri(t / 2)
-    return _like(found.to(x.dtype) if x.is_floating_point() else found, cost)
+        raise ValueError(f"unknown method; got {method!r}. Choose one of {', '.join(METHODS)}.")
+    _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest)
+    sign = 1.0 if maximize else -1.0
+    answer = _one_exact(cost, sign) if method == "exact" and type(cost) is np.ndarray else None
+    if answer is not None:
+        return answer
+    options = dict(select=select, steps=steps, factor=factor, lookahead=lookahead)
+    options |= dict(temperature=temperature, noise=noise, coldest=coldest, seed=seed)
+    if isinstance(method, str) and method.startswith("recursive"):
+        method = _recursive_for(np.shape(cost)[-2:], method, options)
+    return _solve(cost, sign, method, options, 0 if method == "exact" else sweeps)

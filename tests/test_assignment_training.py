@@ -1,0 +1,126 @@
+"Trainers: networks that learn what a solver computes, and the stacked networks against one network."
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from brace_nb.assignment import (
+    ARCHITECTURES,
+    SIX_LAYER_NETWORKS,
+    AssignmentNetwork,
+    SixLayerStack,
+    compare_methods,
+    diagonal_hit_rate,
+    optimal_matrix,
+    sample_matrices,
+    train_network,
+    train_six_layers,
+)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_training_learns_and_repeats(kind):
+    one, two = (
+        train_network(
+            AssignmentNetwork(kind, (3, 3), blocks=2, width=16, seed=4),
+            steps=120,
+            batch_size=64,
+            learning_rate=5e-3,
+            every=40,
+            seed=1,
+        )
+        for _ in range(2)
+    )
+    assert (
+        one.history == two.history
+        and [h["step"] for h in one.history] == [0, 40, 80, 119]
+        and not one.network.training
+    )
+    assert one.history[-1]["loss"] < 0.9 * one.history[0]["loss"] and one.history[-1]["precision"] > 0.6
+    x = sample_matrices("uniform", (200, 3, 3), 5)
+    assert compare_methods({"n": dict(method=one.network)}, x, optimal_matrix(x))[0]["f1"] > 0.65
+
+
+def test_truth_is_the_best_permutation():
+    x = sample_matrices("uniform", (5, 4, 4))
+    for c, t in zip(x, optimal_matrix(x)):
+        best = max(
+            itertools.permutations(range(4)), key=lambda p: sum(c[i, j].item() for i, j in enumerate(p))
+        )
+        assert t.nonzero()[:, 1].tolist() == list(best)
+
+
+def test_compare_knows_the_truth():
+    x = sample_matrices("uniform", (20, 6, 6))
+    best, worst = compare_methods(
+        {"exact": dict(method="exact"), "best": dict(method="argbest")}, x, optimal_matrix(x)
+    )
+    assert best["precision"] == best["f1"] == best["valid"] == 1 > worst["f1"] and worst["valid"] < 1
+
+
+def test_a_training_that_diverges_says_so():
+    with pytest.raises(FloatingPointError, match="Lower the learning rate"):
+        train_network(AssignmentNetwork("linear", (3, 3)), steps=20, learning_rate=1e30)
+
+
+def test_diagonal_hits():
+    x = np.eye(3)
+    x[1] = [1, 1, 0]
+    x[2] = [2, 0, 1]
+    assert diagonal_hit_rate(x) == pytest.approx(1 / 3) and diagonal_hit_rate(
+        np.zeros((2, 3, 3))
+    ).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("network", SIX_LAYER_NETWORKS)
+def test_stack_equals_one_network(network):
+    stack, x = (
+        SixLayerStack([3, 5, 3], n=4, network=network),
+        torch.randn(3, 2, 16, generator=torch.Generator().manual_seed(0)),
+    )
+    y = stack(x)
+    for i in range(3):
+        z = x[i]
+        for w, b, act in zip(stack.weights, stack.biases, SIX_LAYER_NETWORKS[network]):
+            z = z @ w[i] + b[i]
+            z = {"relu": torch.relu, "sigmoid": torch.sigmoid, "softmax": lambda z: z.softmax(-1)}[act](z)
+        assert torch.allclose(y[i], z.reshape(2, 4, 4), atol=1e-6)
+    assert torch.equal(stack.weights[0][0], stack.weights[0][2]) and not torch.equal(
+        stack.weights[0][0], stack.weights[0][1]
+    )
+
+
+def test_training_is_separate_and_repeats():
+    runs = [
+        dict(kind="ce"),
+        dict(kind="v2", method="greedy_delta"),
+        dict(kind="combined_v1", method="v3", factor=True),
+        dict(kind="v2", method="sinkhorn", straight_through=True),
+        dict(kind="v2", method="sinkhorn"),
+    ]
+    all_at_once = train_six_layers(runs, [0, 1], steps=20, learning_rate=1e-3, n=4, every=5)
+    assert all_at_once.steps.tolist() == [0, 5, 10, 15, 19] and all_at_once.loss.shape == (5, 5, 2)
+    for i, run in enumerate(runs):
+        alone = train_six_layers([run], [1], steps=20, learning_rate=1e-3, n=4, every=5)
+        assert np.allclose(
+            alone.loss[:, 0, 0], all_at_once.loss[:, i, 1], rtol=1e-4, atol=1e-5
+        ) and np.allclose(alone.scores[0, 0], all_at_once.scores[i, 1], atol=1e-4)
+    assert not np.array_equal(
+        all_at_once.scores[3], all_at_once.scores[4]
+    )  # the straight-through gradient is another one
+    again = train_six_layers(runs, [0, 1], steps=20, learning_rate=1e-3, n=4, every=5)
+    assert np.array_equal(again.loss, all_at_once.loss)
+    assert set(all_at_once.final) == {"hits", "entropy", "dead", "dead_diagonal", "varies"} and all(
+        v.shape == (5, 2) for v in all_at_once.final.values()
+    )
+
+
+def test_unknown_networks_are_named():
+    for call in (
+        lambda: SixLayerStack([0], network="deep"),
+        lambda: train_six_layers([{}], [0], network="deep"),
+    ):
+        with pytest.raises(ValueError, match="Choose one of thesis, baseline"):
+            call()
