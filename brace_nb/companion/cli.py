@@ -72,7 +72,7 @@ def _claims(a) -> int:
 
 # %% ../../nbs/7_companion/12_cli.ipynb #bca2ef8c
 def _binarize(a) -> int:
-    from brace_nb.codes.codes import binarize_file
+    from brace_nb.codes import binarize_file
 
     options = dict(packed=not a.dense, ternary=a.ternary, chunk_rows=a.rows, key=a.key)
     for key, value in binarize_file(a.source, a.target, **options).items():
