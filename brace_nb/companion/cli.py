@@ -72,7 +72,7 @@ def _claims(a) -> int:
 
 # %% ../../nbs/7_companion/12_cli.ipynb #bca2ef8c
 def _binarize(a) -> int:
-    from brace_nb.codes.codes import binarize_file
+    from brace_nb.codes import binarize_file
 
     options = dict(packed=not a.dense, ternary=a.ternary, chunk_rows=a.rows, key=a.key)
     for key, value in binarize_file(a.source, a.target, **options).items():
@@ -91,7 +91,7 @@ def _json(report: dict) -> str:
 
 # %% ../../nbs/7_companion/12_cli.ipynb #7465d64c
 def _evaluate(a) -> int:
-    from brace_nb.evaluation.report import evaluate_files, report_text
+    from brace_nb.evaluation import evaluate_files, report_text
 
     if len(a.embeddings) > 2:
         raise ValueError(f"give one file, or the images and then the texts; got {len(a.embeddings)} files.")

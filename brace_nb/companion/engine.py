@@ -113,7 +113,6 @@ def _preload(todo: list[Experiment]) -> tuple[str, ...]:
     parts = {module.split(".")[1] for module in code_closure(sources) if "." in module}
     return _ALWAYS + _SCIENCE if parts & _PARTS else _ALWAYS
 
-
 # %% ../../nbs/7_companion/11_engine.ipynb #ec1c39de
 def _surroundings(profile: str, socket: str) -> dict[str, str]:
     "Variables for Snakemake and its jobs; it keeps its own files below `data/derived`, also without a home."

@@ -175,7 +175,6 @@ def _open_npz(path, key):
     found = arrays[_chosen(path, key, names)]
     return _of_array(path, found, lambda i, j: found[i:j])
 
-
 # %% ../../nbs/0_core/02_matrix_files.ipynb #e3675029
 def _header(path, key):
     "Name, shape and type of the tensor to read."
