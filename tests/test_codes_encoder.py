@@ -382,7 +382,8 @@ def test_loading_refuses_what_is_no_encoder(tmp_path):
         tmp_path / "strange",
         metadata=dict(
             format="brace_nb.CodeEncoder",
-            about='{"config": {"dim": 4}, "features": [2, 2], "history": [], "using": "last", "best_epoch": null}',
+            about='{"config": {"dim": 4}, "features": [2, 2], "history": [], "using": "last",'
+            ' "best_epoch": null}',
         ),
     )
     for name in "text", "tensors", "short", "strange":

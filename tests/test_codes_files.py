@@ -154,7 +154,7 @@ def test_binarize_file_refuses_broken_parquet_rows(tmp_path):
         binarize_file(tmp_path / "in.parquet", tmp_path / "out.npy", key="x")
 
 
-def test_binarize_file_refuses_what_is_no_file_of_made_embeddings(tmp_path):
+def test_binarize_file_refuses_what_is_no_file_of_embeddings(tmp_path):
     good = write(tmp_path, made_embeddings(5, 4), "npy")
     for suffix in ".npy", ".safetensors", ".parquet":
         (tmp_path / f"bad{suffix}").write_bytes(b"nothing of the kind")
@@ -169,6 +169,7 @@ def test_binarize_file_refuses_what_is_no_file_of_made_embeddings(tmp_path):
     save_file(dict(x=torch.zeros(3)), tmp_path / "bad.safetensors")
     with pytest.raises(ValueError, match=r"got x of shape \(3,\)"):
         binarize_file(tmp_path / "bad.safetensors", tmp_path / "out.npy")
+    (tmp_path / "in.csv").write_text("1,2")
     with pytest.raises(ValueError, match="got in.csv"):
         binarize_file(tmp_path / "in.csv", tmp_path / "out.npy")
     with pytest.raises(ValueError, match="got out.bin"):
@@ -219,11 +220,16 @@ def test_binarize_file_holds_one_chunk(tmp_path):
 RESIDENT = """
 from pathlib import Path
 from brace_nb.codes import binarize_file
-peak = lambda: int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])/1024
+
+def peak():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
 for kind in ".npy", ".safetensors", ".parquet":
-    binarize_file(f"tiny{kind}", "out.npy"); Path("/proc/self/clear_refs").write_text("5"); before = peak() # peak = now
+    binarize_file(f"tiny{kind}", "out.npy")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is what is in use now
+    before = peak()
     binarize_file(f"large{kind}", "out.npy", chunk_rows=1000)
-    print(kind, peak()-before)
+    print(kind, peak() - before)
 """
 
 

@@ -256,7 +256,10 @@ def test_cuda_equals_cpu():
         random_codes(2, 50, 100, seed=14),
         random_ternary(40, 100, seed=15),
     )
-    on = lambda x: torch.from_numpy(x).cuda()
+
+    def on(x):
+        return torch.from_numpy(x).cuda()
+
     assert (
         pack(on(a)).is_cuda
         and (unpack(pack(on(a)), 100).cpu().numpy() == a).all()

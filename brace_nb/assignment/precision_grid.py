@@ -23,7 +23,7 @@ DISTRIBUTION_TITLES = {
     "sparse": "sparse",
 }
 
-# %% ../../nbs/4_assignment/09_precision_grid.ipynb #56e38d1a
+# %% ../../nbs/4_assignment/09_precision_grid.ipynb #5b1d9c02
 METHOD_TITLES = {
     "exact": "exact",
     "greedy_delta": "greedy, lead",

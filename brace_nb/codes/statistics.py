@@ -99,7 +99,7 @@ def _collisions(packed):
         code_entropy=float(-(count / n * np.log2(count / n)).sum()) + 0.0,
     )
 
-# %% ../../nbs/2_codes/03_statistics.ipynb #ae676fbe
+# %% ../../nbs/2_codes/03_statistics.ipynb #e1000d72
 def code_statistics(
     codes,  # Codes, bool (n, D) or packed, uint8 (n, bytes)
     dim: int = None,  # D of packed codes, where it is no multiple of 8
@@ -113,5 +113,5 @@ def code_statistics(
     if array.dtype == bool:
         dim, array = array.shape[1], pack(array)
     dim = 8 * array.shape[1] if dim is None else dim
-    used = _bit_statistics(_together(array, dim), len(array))
-    return CodeStatistics(len(array), dim, **_sparsity(array), **used, **_collisions(array))
+    sparsity, used = _sparsity(array), _bit_statistics(_together(array, dim), len(array))
+    return CodeStatistics(len(array), dim, **sparsity, **used, **_collisions(array))
