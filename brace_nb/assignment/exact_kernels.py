@@ -77,17 +77,6 @@ def _two_least(c, i, v):
     k = min(k, d)
     return min(a, k), min(min(e, g), max(a, k))
 
-# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #7d158e4f
-def _two_least_short(c, i, v):
-    "The two least of c[i] - v and the first place of the least, for rows of a few columns."
-    u1, u2, j1 = np.inf, np.inf, 0
-    for j in range(v.size):
-        p = c[i, j] - v[j]
-        u2 = min(u2, max(p, u1))
-        j1 = j if p < u1 else j1
-        u1 = min(p, u1)
-    return u1, u2, j1
-
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #59f5e3bf
 def _lower_prices(c, x, y, v, free, n_free):
     "Augmenting row reduction: one pass over the free rows; returns how many stay free."
@@ -96,11 +85,16 @@ def _lower_prices(c, x, y, v, free, n_free):
         i = free[at]
         at += 1
         tries += 1
+        j1 = 0
         if v.size <= 12:
-            u1, u2, j1 = _two_least_short(c, i, v)
+            u1, u2 = np.inf, np.inf
+            for j in range(v.size):
+                p = c[i, j] - v[j]
+                u2 = min(u2, max(p, u1))
+                j1 = j if p < u1 else j1
+                u1 = min(p, u1)
         else:
             u1, u2 = _two_least(c, i, v)
-            j1 = 0
             while c[i, j1] - v[j1] != u1:
                 j1 += 1
         other, price = y[j1], v[j1] - (u2 - u1)
@@ -114,18 +108,14 @@ def _lower_prices(c, x, y, v, free, n_free):
                     j2 += 1
                 j1 = j2
                 other = y[j1]
-            if other >= 0:
-                if lowers:
-                    at -= 1
-                    free[at] = other
-                else:
-                    free[kept] = other
-                    kept += 1
-        elif other >= 0:
-            free[kept] = other
-            kept += 1
         if other >= 0:
             x[other] = -1
+            if lowers and tries < v.size:
+                at -= 1
+                free[at] = other
+            else:
+                free[kept] = other
+                kept += 1
         x[i] = j1
         y[j1] = i
     return kept
@@ -298,5 +288,5 @@ def solve_one(c, sign, pairs):
     return worst, facts[0, 0], facts[1, 0]
 
 
-KERNELS = (_read_costs, _cheapest_rows, _two_least, _two_least_short, _lower_prices, _least, _shortest_path)
+KERNELS = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _least, _shortest_path)
 KERNELS += (_augment, _dual_bound, _begin, _exact, _write_exact, _write_none, solve_exact, solve_one)
