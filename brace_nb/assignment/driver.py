@@ -29,8 +29,11 @@ def compiled(
     module = sys.modules[kernel.__module__]
     wanted = kernel.__name__
     if getattr(module, wanted) is kernel:  # its module is not compiled yet
-        jit = numba.njit(nogil=True, cache=hasattr(module, "__file__"))
-        vars(module).update({f.__name__: jit(f) for f in module.KERNELS})
+        settings = dict(nogil=True, cache=hasattr(module, "__file__"))
+        inlined = getattr(module, "INLINED", ())
+        for f in module.KERNELS:
+            jit = numba.njit(**settings, inline="always" if f in inlined else "never")
+            setattr(module, f.__name__, jit(f))
     return getattr(module, wanted)
 
 # %% ../../nbs/4_assignment/01c_driver.ipynb #3a47a3fa

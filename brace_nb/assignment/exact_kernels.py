@@ -8,23 +8,24 @@ from __future__ import annotations
 import numpy as np
 
 # %% auto #0
-__all__ = ['KERNELS', 'solve_exact', 'solve_one']
+__all__ = ['CALLED', 'INLINED', 'KERNELS', 'solve_exact', 'solve_one']
 
-# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #1967633d
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
 def _read_costs(c, b, weight, flip, s):
     "s = weight * c[b], transposed when `flip`; 0: all finite, 1: some +inf (forbidden), 2: NaN or -inf."
     odd, status = 0, 0
     if flip:
         for j in range(c.shape[2]):
             for i in range(c.shape[1]):
-                s[j, i] = weight * c[b, i, j]
+                x = weight * c[b, i, j]
+                s[j, i] = x
+                odd += x - x != 0
     else:
         for i in range(c.shape[1]):
             for j in range(c.shape[2]):
-                s[i, j] = weight * c[b, i, j]
-    for i in range(s.shape[0]):
-        for j in range(s.shape[1]):
-            odd += s[i, j] - s[i, j] != 0
+                x = weight * c[b, i, j]
+                s[i, j] = x
+                odd += x - x != 0
     if odd:
         for i in range(s.shape[0]):
             for j in range(s.shape[1]):
@@ -287,6 +288,8 @@ def solve_one(c, sign, pairs):
     worst = solve_exact(c.reshape(1, h, w), sign, 0, 0.0, pairs.reshape(2, 1, pairs.shape[1]), facts, 0, 1)
     return worst, facts[0, 0], facts[1, 0]
 
-
-KERNELS = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _least, _shortest_path)
-KERNELS += (_augment, _dual_bound, _begin, _exact, _write_exact, _write_none, solve_exact, solve_one)
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #acfb6989
+CALLED = (_least, _shortest_path, solve_exact, solve_one)
+INLINED = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _augment, _dual_bound, _begin, _exact)
+INLINED += (_write_exact, _write_none)
+KERNELS = CALLED + INLINED
