@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,9 @@ from brace_nb.companion import (
     PALETTE,
     Experiment,
     counts,
+    damaged,
     differences,
+    digest,
     join_tables,
     load_claims,
     load_profile,
@@ -30,6 +33,7 @@ from brace_nb.companion import (
     publish,
     read_facts,
     record,
+    result_of,
     root,
     save_figure,
     split_tables,
@@ -169,12 +173,20 @@ def test_record_judges_and_refuses(project):
 
 def test_ledger_joins_keeps_and_reports(project):
     write(project, {"a": row(), "b": row(), "c": row(experiment=None, verdict="not run", needs="GPU | more")})
-    first = write_ledger({"a": dict(measured=1.1, verdict="reproduced", note="n")})
+    first = write_ledger({"a": dict(measured=1.1, holds=None, note="n")})
     assert counts(first) == {"reproduced": 1, "differs": 0, "refuted": 0, "not run": 2}
     assert problems(first) == ["b: experiment a/b did not record it"]
-    second = write_ledger({"b": dict(measured=9.0, verdict="differs", note="")})
+    second = write_ledger({"b": dict(measured=9.0, holds=None, note="")})
     assert second[0]["measured"] == 1.1 and "accepts 'reproduced'" in problems(second)[0]
     assert problems([r | {"needs": "data"} for r in second], exact_only=True) == []
+    write(project, {"a": row(tolerance=0.01), "b": row(), "c": row(experiment=None, verdict="not run")})
+    assert [r["verdict"] for r in write_ledger({})] == ["differs", "differs", "not run"]  # the row changed
+    write(project, {"a": row(), "b": row(), "c": row(experiment=None, verdict="not run", needs="GPU | more")})
+    gone = write_ledger({"b": dict(measured=1.0, holds=None, note="")}, finished={"a/b"})
+    assert [r["measured"] for r in gone] == [None, 1.0, None]  # a finished run that no longer records `a`
+    write_ledger(
+        {"a": dict(measured=1.1, holds=None, note="n"), "b": dict(measured=9.0, holds=None, note="")}
+    )
     page = (project / "figures/CLAIMS.md").read_text()
     assert "3 rows: 1 reproduced, 1 differs, 0 refuted, 1 not run." in page and "needs GPU \\| more" in page
 
@@ -216,24 +228,25 @@ def test_missing_checkout_says_what_was_expected(tmp_path, monkeypatch):
 # --- publishing
 
 
-def finished(project, name, figures, seconds=1.0, dirty=False, **inputs):
+def finished(project, name, figures, seconds=1.0, timed=False, **inputs):
     "A finished run that saved these figures: name -> {table: csv}."
     e = Experiment(name, project / "none.ipynb", "cpu", dict(rows=3), [], [])
     out = e.folder / "out/figures"
-    files = []
+    shutil.rmtree(e.folder, ignore_errors=True)
+    files = {}
     for figure, tables in figures.items():
         made = {f"{figure}.png": b"png of " + figure.encode(), f"{figure}.svg": b"svg"}
         made |= {f"{figure}.{key}.csv" if key else f"{figure}.csv": t.encode() for key, t in tables.items()}
-        facts = dict(figure=figure, alt="A line.", claims=[], deterministic=True, experiment=name)
+        facts = dict(figure=figure, alt="A line.", claims=[], deterministic=not timed, experiment=name)
         facts |= dict(profile="cpu", parameters=e.values, inputs=inputs, files=dict.fromkeys(made, "digest"))
         made[f"{figure}.json"] = json.dumps(facts).encode()
         for file, content in made.items():
             (out / file).parent.mkdir(parents=True, exist_ok=True)
             (out / file).write_bytes(content)
-            files.append(f"figures/{file}")
-    run = dict(seconds=seconds, dirty=dirty, commit="c")
+            files[f"figures/{file}"] = digest(out / file)
+    run = dict(seconds=seconds, dirty=False, commit="c")
     (e.folder / "out").mkdir(parents=True, exist_ok=True)
-    (e.folder / "out/result.json").write_text(json.dumps(dict(files=sorted(files), run=run)))
+    (e.folder / "out/result.json").write_text(json.dumps(dict(files=files, run=run)))
     return e
 
 
@@ -267,11 +280,28 @@ def test_a_figure_that_another_experiment_took_over_stays(project):
     assert (project / "figures/p/fig.png").exists()
 
 
-def test_a_clean_run_takes_the_place_of_one_from_changed_files(project):
-    table = {"p/fig": {"": "x\n1\n"}}
-    publish(finished(project, "p/e", table, dirty=True))
-    assert publish(finished(project, "p/e", table, seconds=2.0)) == ["p/facts.json"]
-    assert publish(finished(project, "p/e", table, dirty=True)) == []
+def test_damaged_results_are_not_published(project):
+    e = finished(project, "p/e", {"p/fig": {"": "x\n1\n"}})
+    publish(e)
+    (e.folder / "out/figures/p/fig.png").write_bytes(b"half")
+    with pytest.raises(ValueError, match="figures/p/fig.png is damaged. Run it again"):
+        publish(e)
+    assert (project / "figures/p/fig.png").read_bytes() == b"png of p/fig"
+    (e.folder / "out/result.json").write_text('{"files": [')
+    assert damaged(e) == ["its result.json is damaged"] and result_of(e) is None
+
+
+def test_times_are_published_when_the_code_is_new_or_somebody_asks(project, monkeypatch):
+    first, second = {"p/fig": {"": "seconds\n1\n"}}, {"p/fig": {"": "seconds\n2\n"}}
+    shown = project / "figures/p/fig.csv"
+    publish(finished(project, "p/e", first, timed=True, code="a"))
+    assert publish(finished(project, "p/e", second, timed=True, code="a")) == []
+    assert "1" in shown.read_text()
+    publish(finished(project, "p/e", second, timed=True, code="b"))
+    assert "2" in shown.read_text()
+    monkeypatch.setenv("RETIME", "1")
+    publish(finished(project, "p/e", first, timed=True, code="b"))
+    assert "1" in shown.read_text()
 
 
 def test_experiments_that_end_together_lose_no_facts(project):

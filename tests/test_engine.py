@@ -20,7 +20,7 @@ from brace_nb.companion import find_experiments, locked, make, root, stale
 
 MAIN = "from brace_nb.companion.cli import main; main()"
 TOY = {
-    "__init__": "from ..core.lazy import lazy\n"
+    "__init__": "from ..core.lazy_names import lazy\n"
     '__getattr__, __dir__, __all__ = lazy(__name__, scaling="double", others="triple", waiting="slow")\n',
     "scaling": 'SCALE = 2\n\n\ndef double(x):\n    "Twice x."\n    return SCALE * x\n',
     "others": "def triple(x):\n    return 3 * x\n",
@@ -132,8 +132,9 @@ def test_runs_what_is_stale_and_nothing_else(project):
     assert set(figures) == {f"{n}.{k}" for n in "abc" for k in ("png", "svg", "csv")}
     facts = json.loads((project / "figures/two/facts.json").read_text())
     assert set(facts["figures"]) == {"two/a", "two/b", "two/c"}
-    maker = facts["experiments"]["two/a"]
-    assert maker["parameters"] == {"value": 5} and maker["run"]["packages"]["torch"]
+    assert facts["experiments"]["two/a"]["parameters"] == {"value": 5}
+    made = json.loads((project / "data/derived/cpu/runs/two/a/out/result.json").read_text())
+    assert made["run"]["packages"]["torch"] and made["run"]["seconds"] >= 0
 
     scaling = project / "brace_nb/toy/scaling.py"
     edit(scaling, '"Twice x."', '"Two times x."')  # a docstring
@@ -179,7 +180,7 @@ def test_what_is_stale_and_what_is_gone(project):
     }
     edit(project / "data/profiles/cpu.yaml", "value: 6", "value: 5")
     (project / "data/derived/cpu/runs/two/b/out/figures/two/b.png").unlink()
-    assert waiting() == {"two/b": ["part of its results was deleted"]}
+    assert waiting() == {"two/b": ["its figures/two/b.png was deleted"]}
 
     # the figures of an experiment that is gone go too, unless only a part was asked for
     (project / "nbs/experiments/two/b.ipynb").unlink()
@@ -245,7 +246,6 @@ value = value + n
 @pytest.mark.parametrize(
     "profile, message",
     [
-        ("two/a: {values: 5}", r"sets \['values'\] for two/a"),
         ("two/z: {value: 5}", r"unknown experiments \['two/z'\]"),
     ],
 )
@@ -271,16 +271,74 @@ NEEDS = "from brace_nb.companion import artifacts\nartifacts({name!r}), value"
 @pytest.mark.parametrize(
     "parameters, cell, message",
     [
-        ("value = 1\nunused = 2", "print(value)", r"\['unused'\] are never read"),
+        ("value = 1\nunused = 2", "print(value)", "['unused'] are never read"),
         ("value = 1", NEEDS.format(name="two/e"), "needs 'two/e', which does not exist"),
-        ("value = 1", NEEDS.format(name="two/d"), "circle: two/d -> two/d"),
         ("value = 1", "artifacts('two/' + value)", "name the experiment literally"),
+        ("value = 1", "value +* 2", "two/d.ipynb, cell 1: not Python, line 1"),
     ],
 )
-def test_a_bad_notebook_is_refused_before_anything_runs(project, parameters, cell, message):
+def test_a_broken_notebook_is_named_and_stops_only_what_needs_it(project, parameters, cell, message):
     notebook(project, "two/d", parameters, cell)
-    with pytest.raises(ValueError, match=message):
+    notebook(project, "two/f", "value = 1", NEEDS.format(name="two/d"))
+    said = []
+    assert make(dry_run=True, say=lambda text, **_: said.append(text)) == 1
+    assert any("two/d cannot run" in line and message in line for line in said)
+    assert any("two/f cannot run: needs 'two/d', which cannot run" in line for line in said)
+    assert "3 experiments, profile cpu: 3 to run" in said
+    assert make(only="two/a", dry_run=True, say=lambda text, **_: None) == 0
+
+
+def test_a_broken_file_of_a_notebook_is_named(project):
+    (project / "nbs/experiments/two/d.ipynb").write_text('{"cells": [')
+    said = []
+    assert make(dry_run=True, say=lambda text, **_: said.append(text)) == 1
+    assert any("d.ipynb is not readable json" in line for line in said)
+
+
+def test_a_circle_is_refused(project):
+    notebook(project, "two/d", "value = 1", NEEDS.format(name="two/d"))
+    with pytest.raises(ValueError, match="circle: two/d -> two/d"):
         make()
+
+
+def test_a_result_is_kept_by_hand_and_says_so(project):
+    assert job(project, "two/a").returncode == 0
+    edit(project / "brace_nb/toy/scaling.py", "return SCALE * x", "return x * SCALE")
+    assert waiting()["two/a"] == ["code brace_nb.toy.scaling changed"]
+    said = run(project, "--accept", "two/a")
+    assert said.returncode == 0 and "kept by hand although code brace_nb.toy.scaling changed" in said.stdout
+    assert "two/a" not in waiting()
+    kept = json.loads((project / "data/derived/cpu/runs/two/a/out/result.json").read_text())
+    assert kept["accepted"][0]["changed"] == ["code brace_nb.toy.scaling changed"]
+    edit(project / "brace_nb/toy/scaling.py", "SCALE = 2", "SCALE = 3")
+    assert waiting()["two/a"] == ["code brace_nb.toy.scaling changed"]
+    assert run(project, "--accept", "two/b").returncode == 2  # nothing there to keep
+
+
+def test_damage_is_named_and_made_again(project):
+    assert job(project, "two/a").returncode == 0
+    out = project / "data/derived/cpu/runs/two/a/out"
+    for file in ("figures/two/a.png", "output/x.txt", "claims.json"):
+        (out / file).write_bytes(b"damaged")
+        assert waiting()["two/a"] == [f"its {file} is damaged"]
+        assert job(project, "two/a").returncode == 0 and "two/a" not in waiting()
+    (out / "result.json").write_text("{")
+    assert waiting()["two/a"] == ["its result.json is damaged"]
+
+
+def test_code_that_no_import_shows_is_refused(project):
+    hidden = "module = __import__('brace' + '_nb.toy.scaling', fromlist=['x'])\nmodule.double(value)"
+    notebook(project, "two/d", "value = 1", hidden)
+    result = job(project, "two/d")
+    assert result.returncode == 1 and "ran code of brace_nb.toy.scaling" in result.stderr.replace(
+        "brace_nb, ", ""
+    )
+
+
+def test_a_cell_that_never_ends_is_ended(project):
+    notebook(project, "two/d", "value = 1", "while value: pass")
+    result = run(project, "--only", "two/d", "--cell-seconds", "1")
+    assert result.returncode == 1 and "cell 1 ran longer than 1 seconds" in result.stdout
 
 
 def test_an_unknown_name_is_refused(project):

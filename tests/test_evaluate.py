@@ -1,12 +1,23 @@
-"`brace-nb evaluate`: the report on files, end to end, against the functions it is made of; and what it says about files that do not fit."
+"`brace-nb evaluate`: the report on files, end to end; and what it says about files that do not fit."
 
 import json
 
 import numpy as np
 import pytest
 
-from brace_nb.companion.cli import main
-from brace_nb.evaluation.report import draw_split, evaluate_files, report_text
+from brace_nb.companion import main
+from brace_nb.evaluation import (
+    alignment,
+    cka,
+    draw_split,
+    effective_rank,
+    evaluate_files,
+    linear_probe,
+    modality_gap,
+    report_text,
+    retrieval_report,
+    uniformity,
+)
 
 
 def unit(x):
@@ -97,10 +108,6 @@ def test_every_format_gives_the_same_report(pair, capsys):
 
 
 def test_values_equal_the_functions_they_come_from(pair):
-    from brace_nb.evaluation.cka import cka
-    from brace_nb.evaluation.geometry import alignment, effective_rank, modality_gap, uniformity
-    from brace_nb.evaluation.retrieval import retrieval_report
-
     _, x, y, owner, _, labels = pair
     save_all(pair)
     report = evaluate_files(pair[0] / "x.npz", pair[0] / "y.npz")
@@ -194,8 +201,6 @@ def test_own_split_is_used(pair):
     folder, x, _, _, _, labels = pair
     split = np.array(["train"] * 60 + ["val"] * 10 + ["test"] * 10)
     np.savez(folder / "s.npz", x=x, label=labels, split=split)
-    from brace_nb.evaluation.probes import linear_probe
-
     want = linear_probe(
         *((x[split == s], labels[split == s]) for s in ("train", "val", "test")),
         strengths=tuple(10.0**e for e in range(-4, 3)),

@@ -36,22 +36,26 @@ def noise(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-# ---------------------------------------------------------------- oracle: Song et al. 2012 and Gretton 2005, index by index
+# ---------------------------------------------------------------- oracle: Song et al. 2012 and Gretton 2005
 
 
 def dots(x):
     return [[sum(a * b for a, b in zip(u, v)) for v in x] for u in x]
 
 
+def centered(M):
+    n, rows = len(M), range(len(M))
+    return [
+        [M[i][j] - sum(M[i]) / n - sum(M[k][j] for k in rows) / n + sum(map(sum, M)) / n**2 for j in rows]
+        for i in rows
+    ]
+
+
 def oracle_hsic(x, y, unbiased=True):
     K, L, n = dots(x), dots(y), len(x)
     rows = range(n)
     if not unbiased:
-        center = lambda M: [
-            [M[i][j] - sum(M[i]) / n - sum(M[k][j] for k in rows) / n + sum(map(sum, M)) / n**2 for j in rows]
-            for i in rows
-        ]
-        C, D = center(K), center(L)
+        C, D = centered(K), centered(L)
         return sum(C[i][j] * D[j][i] for i in rows for j in rows) / (n - 1) ** 2
     for M in (K, L):
         for i in rows:
@@ -214,11 +218,12 @@ def test_minibatch_is_the_ratio_of_means_of_unequal_batches():
     total = MinibatchCKA()
     for c in cuts:
         total.update({"a": x[c]}, {"b": y[c]})
-    mean = lambda u, v: sum(oracle_hsic(u[c].tolist(), v[c].tolist()) for c in cuts) / 3
-    assert (
-        math.isclose(total.compute().item(), mean(x, y) / math.sqrt(mean(x, x) * mean(y, y)), abs_tol=1e-12)
-        and total.rows == 57
-    )
+
+    def mean(u, v):
+        return sum(oracle_hsic(u[c].tolist(), v[c].tolist()) for c in cuts) / 3
+
+    want = mean(x, y) / math.sqrt(mean(x, x) * mean(y, y))
+    assert math.isclose(total.compute().item(), want, abs_tol=1e-12) and total.rows == 57
     with pytest.raises(ValueError, match="same layers"):
         total.update({"c": x}, {"b": y})
     with pytest.raises(ValueError, match="no batch"):

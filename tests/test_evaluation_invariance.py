@@ -1,11 +1,11 @@
-"Invariance: firing thresholds, target-conditioned invariance, RIS, against plain loops and the identities of the definition."
+"Invariance: firing thresholds, target-conditioned invariance, RIS, against plain loops and identities."
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.evaluation.invariance import (
+from brace_nb.evaluation import (
     TRAJECTORIES,
     firing,
     invariance_score,
@@ -78,12 +78,12 @@ def test_equals_plain_loops(problem):
     I, L, G, S, want = slow_scores(h, items.tolist(), labels.tolist(), (1, 2), rate)
     found = target_invariance(h, labels, items, rate)
     assert np.allclose(found["invariance"], I, equal_nan=True, atol=1e-12) and np.allclose(
-        found["realised"], G
+        found["realized"], G
     )
     assert (found["signs"] == S).all() and np.allclose(found["local"], L, atol=1e-12)
     if np.isnan(I).any():
         return  # dead units: K may exceed what is alive
-    score = invariance_score(h, labels, items, ks=(1, 2), rate=rate)
+    score = invariance_score(h, labels, items, ks=(1, 2), firing_rate=rate)
     for k in (1, 2):
         assert score[k]["ris"] == pytest.approx(want[k]["ris"], abs=1e-12) and score[k][
             "consistency"
@@ -98,10 +98,10 @@ def test_balanced_classes_average_to_one_for_every_unit(classes, each, views, se
     if classes * each * views < 3:
         return
     found = target_invariance(
-        h, np.arange(classes * each) % classes, rate=max(1 / classes, 1 / (classes * each * views))
+        h, np.arange(classes * each) % classes, firing_rate=max(1 / classes, 1 / (classes * each * views))
     )
     assert np.allclose(found["invariance"].mean(0), 1) and (found["invariance"] >= 0).all()
-    assert (found["invariance"] <= 1 / found["realised"] + 1e-9).all()
+    assert (found["invariance"] <= 1 / found["realized"] + 1e-9).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,12 +137,12 @@ def test_scale_and_shift_change_nothing_and_torch_equals_numpy():
         == score
         == invariance_score(h.reshape(60, 30), labels, np.repeat(np.arange(20), 3), permutations=5)
     )
-    assert score["rate"] == 0.25 and score["realised"] == (0.25, 0.25, 0.25) and score["dead"] == 0
+    assert score["firing_rate"] == 0.25 and score["realized"] == (0.25, 0.25, 0.25) and score["dead"] == 0
 
 
 def test_many_classes_keep_the_rate_at_five_per_cent():
     rng = np.random.default_rng(0)
-    assert invariance_score(rng.standard_normal((80, 2, 30)), np.arange(80) % 40)["rate"] == 0.05
+    assert invariance_score(rng.standard_normal((80, 2, 30)), np.arange(80) % 40)["firing_rate"] == 0.05
 
 
 def test_null_without_structure_and_gap_with_it():
@@ -165,10 +165,10 @@ def test_null_without_structure_and_gap_with_it():
 
 
 def test_the_null_moves_whole_items():
-    "Views of an item stay together: with one unit that fires on one item only, its class decides, whatever the permutation."
+    "Views of an item stay together: one unit that fires on one item only, and its class decides."
     h = np.zeros((4, 3, 1))
     h[0] = 1
-    score = invariance_score(h, [0, 0, 1, 1], ks=[1], rate=0.25, permutations=30)[1]
+    score = invariance_score(h, [0, 0, 1, 1], ks=[1], firing_rate=0.25, permutations=30)[1]
     assert score["ris_null"] == score["ris"] == 1 and score["ris_null_sd"] == 0 and np.isnan(score["z"])
 
 
@@ -176,7 +176,7 @@ def test_consistency_sees_what_ris_cannot():
     flicker, steady = np.tile([1.0, 0], (8, 4)), np.repeat([1.0, 0], 4)[:, None] * np.ones((8, 8))
     scores = [
         invariance_score(
-            np.concatenate([f, np.zeros((8, 8))])[..., None], np.repeat([0, 1], 8), ks=[1], rate=0.25
+            np.concatenate([f, np.zeros((8, 8))])[..., None], np.repeat([0, 1], 8), ks=[1], firing_rate=0.25
         )[1]
         for f in (flicker, steady)
     ]
@@ -200,8 +200,8 @@ R = np.random.default_rng(0).standard_normal((6, 2, 4))
         (lambda: invariance_score(R * np.nan, [0, 1] * 3, ks=[1]), r"finite; rows \[0, 1"),
         (lambda: invariance_score(R.reshape(12, 4), [0, 1] * 3, np.arange(12) + 1, ks=[1]), "without gaps"),
         (lambda: invariance_score(R.reshape(12, 4), [0, 1] * 3, np.arange(6), ks=[1]), "12 whole numbers"),
-        (lambda: invariance_score(np.full((2, 2, 2), "a"), [0, 1]), "must be numbers"),
-        (lambda: firing(R[:, 0], 1.0), "rate must"),
+        (lambda: invariance_score(np.full((2, 2, 2), "a"), [0, 1]), "must be real numbers"),
+        (lambda: firing(R[:, 0], 1.0), "firing_rate must"),
         (lambda: invariance_score(np.ones((6, 2, 4)), [0, 1] * 3, ks=[1]), "4 never fire"),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import spearmanr
 
 from brace_nb.as_printed.evaluation import thesis_sigma
-from brace_nb.evaluation.tokens import (
+from brace_nb.evaluation import (
     STABILITY,
     instability,
     jaccard_stability,

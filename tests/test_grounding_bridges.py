@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from brace_nb.foundations.encoders import EncoderConfig, build_encoder, encode_tokens
-from brace_nb.grounding.bridges import (
+from brace_nb.foundations import EncoderConfig, build_encoder, encode_tokens
+from brace_nb.grounding import (
     BRIDGES,
     as_linear,
     bridge_memory,
@@ -90,7 +90,7 @@ def test_gumbel_noise_repeats_and_has_its_mean():
 def test_eot_finders():
     ids = torch.tensor([[10, 1, 11, 0], [10, 11, 11, 0], [10, 2, 3, 11]])
     assert eot_by_id(ids, 11).tolist() == [2, 1, 3] == eot_by_largest_id(ids).tolist()
-    with pytest.raises(ValueError, match=r"rows \[0, 2\] hold no end token"):
+    with pytest.raises(ValueError, match=r"got none in rows \[0, 2\]"):
         eot_by_id(ids[:, :2], 11)
     assert eot_by_largest_id(ids[:1, :2]).tolist() == [0]
     E = torch.eye(12, dtype=torch.float64)

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from brace_nb.ndim.losses import KINDS
-from brace_nb.grounding.proof_of_concept import Views, train, validate
+from brace_nb.grounding import NoisyEncoders, train_noisy_encoders, validate_noisy_encoders
+from brace_nb.ndim import KINDS
 
 
-def test_views():
-    model = Views(3, 10, 8, noise=0.5, seed=1)
+def test_noisy_encoders():
+    model = NoisyEncoders(3, 10, 8, noise=0.5, seed=1)
     items = torch.tensor([4, 4, 7])
     clean = model(items, noise=0.0)
     assert (
@@ -30,11 +30,11 @@ def test_views():
 
 def test_validation_by_loops():
     "One modality at a time, one view at a time; the same draws by the same generator."
-    model = Views(3, 6, 8, seed=2)
+    model = NoisyEncoders(3, 6, 8, seed=2)
     with torch.no_grad():
         model.first[1:], model.second[1:] = model.first[0].clone(), model.second[0].clone()
     state = model.generator.get_state()
-    found = validate(model, "mean_norm", repeats=2)
+    found = validate_noisy_encoders(model, "mean_norm", repeats=2)
     model.generator.set_state(state)
     with torch.no_grad():
         clean, noisy = model(torch.arange(6), noise=0.0), model(torch.arange(6).repeat(2))
@@ -66,16 +66,16 @@ def test_validation_by_loops():
     assert found["negative"] == pytest.approx(
         sum((sum(t) / 3).norm().item() for t in tuples) / len(tuples), rel=1e-5
     )
-    assert validate(Views(2, 6, 8, noise=0.0, seed=0))["accuracy"] < 1
+    assert validate_noisy_encoders(NoisyEncoders(2, 6, 8, noise=0.0, seed=0))["accuracy"] < 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_learns_and_repeats(kind):
-    options = dict(kind=kind, steps=150, batch=8, items=16, noise=0.1)
-    first = train(3, **options, report=75)
-    assert [h["step"] for h in first] == [75, 150] and first == train(3, **options, report=75) != train(
-        3, **options, seed=1, report=75
-    )
+    options = dict(kind=kind, steps=150, batch_size=8, items=16, noise=0.1)
+    first = train_noisy_encoders(3, **options, report=75)
+    assert [h["step"] for h in first] == [75, 150] and first == train_noisy_encoders(
+        3, **options, report=75
+    ) != train_noisy_encoders(3, **options, seed=1, report=75)
     assert first[-1]["accuracy"] > 0.5 and first[-1]["positive"] > first[-1]["negative"]
 
 
@@ -94,10 +94,10 @@ def test_every_kind_learns_and_repeats(kind):
     ],
 )
 def test_options_change_the_result(options):
-    run = lambda **o: train(3, steps=3, batch=4, items=8, **o)[-1]["loss"]
-    changed = run(**options)
+    fixed = dict(steps=3, batch_size=4, items=8)
+    changed, plain = (train_noisy_encoders(3, **fixed, **o)[-1]["loss"] for o in (options, {}))
     assert torch.isfinite(torch.tensor(changed))
-    assert (changed == pytest.approx(run())) == (
+    assert (changed == pytest.approx(plain)) == (
         options.get("projection") == "inv"
     )  # the inverse undoes the projection of the repeated modalities
 
@@ -105,11 +105,11 @@ def test_options_change_the_result(options):
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda: Views(1), "at least 2"),
-        (lambda: Views(2, noise=-1.0), "noise"),
-        (lambda: train(2, batch=1), "2 <= batch"),
-        (lambda: train(2, steps=0), "steps >= 1"),
-        (lambda: train(2, kind="lines"), "kind is one of"),
+        (lambda: NoisyEncoders(1), "at least 2"),
+        (lambda: NoisyEncoders(2, noise=-1.0), "noise"),
+        (lambda: train_noisy_encoders(2, batch_size=1), "2 <= batch_size"),
+        (lambda: train_noisy_encoders(2, steps=0), "steps must be >= 1"),
+        (lambda: train_noisy_encoders(2, kind="lines"), "kind must be one of"),
     ],
 )
 def test_bad_input(call, says):

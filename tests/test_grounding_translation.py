@@ -5,10 +5,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from brace_nb.grounding.bridges import BRIDGES
-from brace_nb.grounding.translation import WholeModel, train_whole, trim
-from brace_nb.foundations.contrastive import clip_loss
-from brace_nb.foundations.encoders import ByteBPE, EncoderConfig, build_encoder, train_bpe
+from brace_nb.foundations import ByteBPE, EncoderConfig, build_encoder, clip_loss, train_bpe
+from brace_nb.grounding import (
+    BRIDGES,
+    WholeModel,
+    cosines_with_frozen,
+    prequential_losses,
+    train_whole_model,
+    trim_padding,
+)
 
 WORDS = ["red cat", "blue dog", "green bird", "big house", "a small car there", "old tree"]
 torch.set_num_threads(1)
@@ -47,7 +52,7 @@ def test_gradient_reaches_the_source_and_never_the_tower(world, bridge):
 
 
 def test_chosen_tokens_are_read_as_the_tower_reads_them(world):
-    "Without noise the Gumbel bridge is the tower's own reading of the chosen tokens, up to the end token's place."
+    "Without noise the Gumbel bridge is the tower's own reading of the chosen tokens."
     tower, tokenizer, ids = world
     model = WholeModel(tower, 300, tokenizer.end, "gumbel one-hot", layers=1, heads=2).eval()
     with torch.no_grad():
@@ -67,8 +72,8 @@ def test_padding_does_not_matter(world):
     tower, tokenizer, ids = world
     model = WholeModel(tower, 300, tokenizer.end, "linear", layers=2, heads=2).eval()
     with torch.no_grad():
-        assert torch.allclose(model(ids), model(trim(ids)), atol=1e-5)
-    assert trim(ids).shape[1] == max((row != 0).sum() for row in ids) and trim(
+        assert torch.allclose(model(ids), model(trim_padding(ids)), atol=1e-5)
+    assert trim_padding(ids).shape[1] == max((row != 0).sum() for row in ids) and trim_padding(
         torch.zeros(2, 5, dtype=torch.long)
     ).shape == (2, 1)
 
@@ -81,7 +86,7 @@ def test_training_repeats_lowers_the_loss_and_counts_cosines(world):
     for _ in range(2):
         model = WholeModel(tower, 300, tokenizer.end, "identity", layers=1, heads=2, seed=3)
         runs.append(
-            train_whole(
+            train_whole_model(
                 model,
                 ids,
                 [target, target],
@@ -112,4 +117,43 @@ def test_bad_input_is_refused(world):
         ([torch.zeros(6, 16)], 1, "from 2"),
     ):
         with pytest.raises(ValueError, match=message):
-            train_whole(model, ids, frozen, lambda f: f[0].sum(), 1, size)
+            train_whole_model(model, ids, frozen, lambda f: f[0].sum(), 1, size)
+
+
+def test_cosines_with_frozen_equal_a_loop():
+    features = [
+        F.normalize(torch.randn(5, 3, generator=torch.Generator().manual_seed(i)), dim=-1) for i in range(3)
+    ]
+    own = [float(features[-1][i] @ f[i]) for f in features[:2] for i in range(5)]
+    others = [
+        float(features[-1][i] @ f[j]) for f in features[:2] for i in range(5) for j in range(5) if i != j
+    ]
+    got = cosines_with_frozen(features)
+    assert np.isclose(got["positive"], np.mean(own), atol=1e-6)
+    assert np.isclose(got["negative"], np.mean(others), atol=1e-6)
+
+
+def test_prequential_loss_is_a_code_length_and_the_other_is_not():
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(400, 20, generator=g), torch.randint(0, 50, (400,), generator=g)
+    before, after = prequential_losses(x, y, 50, updates=30, learning_rate=0.05)
+    assert len(before) == len(after) == 13 and before.mean() > np.log(50) > 1 > after.mean()
+    learnable = torch.nn.functional.one_hot(y, 50).float() @ torch.randn(50, 20, generator=g)
+    before, _ = prequential_losses(learnable, y, 50, updates=5, learning_rate=0.05)
+    assert (
+        before[-3:].mean() < before[0]
+        and (prequential_losses(x, y, 50)[0] == prequential_losses(x, y, 50)[0]).all()
+    )
+
+
+@pytest.mark.parametrize(
+    "features, targets, updates, message",
+    [
+        (torch.zeros(3, 2), torch.tensor([0, 1, 5]), 1, "from 0 to 3"),
+        (torch.zeros(3, 2), torch.tensor([0]), 1, "same number of rows"),
+        (torch.zeros(1, 2), torch.tensor([0]), 0, "updates must be at least 1"),
+    ],
+)
+def test_streams_that_do_not_fit_are_refused(features, targets, updates, message):
+    with pytest.raises(ValueError, match=message):
+        prequential_losses(features, targets, 4, updates=updates)

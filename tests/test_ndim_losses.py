@@ -1,4 +1,4 @@
-"Losses against plain float64 loops over the cube; streaming against the whole cube; gradients, counts, memory, bad input."
+"Losses against plain float64 loops over the cube; streaming against the whole cube; gradients, bad input."
 
 import itertools
 import math
@@ -10,11 +10,21 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.foundations.contrastive import clip_loss
-from brace_nb.ndim import losses
-from brace_nb.ndim.losses import KINDS, cube_loss, exact_inputs, gradient_cells, project
-from brace_nb.ndim.regions import partitions, region_of, region_sizes
-from brace_nb.ndim.similarity import MEASURES, cube
+from brace_nb.as_printed.ndim import james_stein
+from brace_nb.foundations import clip_loss
+from brace_nb.ndim import (
+    KINDS,
+    MEASURES,
+    cube,
+    cube_blocks,
+    cube_loss,
+    exact_inputs,
+    gradient_cells,
+    partitions,
+    project,
+    region_of,
+    region_sizes,
+)
 
 
 def batches(n, b=3, features=6, seed=0, dtype=torch.float64):
@@ -22,7 +32,7 @@ def batches(n, b=3, features=6, seed=0, dtype=torch.float64):
     return [torch.randn(b, features, generator=g, dtype=dtype) for _ in range(n)]
 
 
-# ---------------------------------------------------------------- oracle: loops over the cells of a finished cube
+# ---------------------------------------------------------------- oracle: loops over a finished cube
 
 
 def log_sum(values):
@@ -54,7 +64,10 @@ def oracle(C, kind, scale, bias=0.0, weight=None, smoothing=0.0, labels=None):
             y, v = y * (1 - smoothing) + smoothing / 2, scale * C[c].item() + bias
             total -= w[c] * (y * math.log(1 / (1 + math.exp(-v))) + (1 - y) * math.log(1 / (1 + math.exp(v))))
         return total / B
-    logit = lambda A: {c: scale * A[c].item() + math.log(w[c]) for c in cells if w[c] > 0}
+
+    def logit(A):
+        return {c: scale * A[c].item() + math.log(w[c]) for c in cells if w[c] > 0}
+
     mine, theirs = logit(C), None if labels is None else logit(labels)
     groups = {}
     for t in range(n):
@@ -163,7 +176,7 @@ def test_lines_and_pairs_of_every_measure():
     for measure, m in MEASURES.items():
         xs = batches(3, 4)
         for shrink, scale in (
-            ((None, 2.0), ("thesis", 1e-3), ("positive", 2.0)) if m.family == "norm" else ((None, 2.0),)
+            ((None, 2.0), (james_stein, 1e-3), ("positive", 2.0)) if m.family == "norm" else ((None, 2.0),)
         ):
             C = cube(xs, measure, shrink=shrink)
             assert cube_loss(xs, measure, "axis", scale, shrink=shrink).item() == pytest.approx(
@@ -297,7 +310,7 @@ def test_gradcheck(kind, streaming):
         )
 
 
-@pytest.mark.parametrize("shrink", ("thesis", "positive"))
+@pytest.mark.parametrize("shrink", (james_stein, "positive"))
 def test_james_stein_streams(shrink):
     xs = batches(3, 3, 5)
     for kind in ("axis", "slice"):
@@ -306,6 +319,65 @@ def test_james_stein_streams(shrink):
             assert cube_loss(
                 xs, "mean_norm", kind, 0.5, shrink=shrink, streaming=streaming, entries=5
             ).item() == pytest.approx(want, rel=1e-9)
+
+
+def by_cube(xs, scale, measure, shrink=None):
+    "The slice loss of a finished cube, in float64."
+    C = scale * cube([x.double() for x in xs], measure, shrink=shrink)
+    anchors = C[(torch.arange(len(C)),) * C.ndim]
+    return sum((C.movedim(t, 0).flatten(1).logsumexp(1) - anchors).mean() for t in range(C.ndim)) / C.ndim
+
+
+@pytest.mark.parametrize("shrink", (None, "positive"))
+@pytest.mark.parametrize("measure", ("pairwise", "sst", "sst_root", "sst_feature", "mean_norm"))
+def test_one_walk_over_several_blocks(measure, shrink):
+    "Functions of |s|: value and gradients from a single visit; thin, thick and ragged blocks."
+    for n, b in ((3, 7), (4, 5), (6, 3)):
+        xs = [x.requires_grad_() for x in batches(n, b, 8, seed=n)]
+        scale = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+        want = by_cube(xs, scale, measure, shrink)
+        grads = torch.autograd.grad(want, [*xs, scale])
+        for entries in (1, b, 3 * b, 2 * b**2) if n == 3 else (2 * b**2,):
+            loss = cube_loss(xs, measure, scale=scale, shrink=shrink, streaming=True, entries=entries)
+            torch.testing.assert_close(loss, want, rtol=1e-10, atol=1e-10)
+            for a, g in zip(torch.autograd.grad(loss, [*xs, scale]), grads):
+                torch.testing.assert_close(a, g, rtol=1e-9, atol=1e-10)
+        values = [x.detach() for x in xs]
+        assert cube_loss(values, measure, scale=3.0, shrink=shrink, streaming=True, entries=b).item() == (
+            pytest.approx(want.item(), rel=1e-10)
+        )
+
+
+def test_one_walk_where_only_some_modalities_learn():
+    xs = batches(4, 5, 8)
+    xs[1].requires_grad_()
+    want = torch.autograd.grad(by_cube(xs, 5.0, "mean_norm"), xs[1])
+    loss = cube_loss(xs, "mean_norm", scale=5.0, streaming=True, entries=30)
+    torch.testing.assert_close(torch.autograd.grad(loss, xs[1]), want)
+
+
+@pytest.mark.parametrize("scale", (1.0, 30.0, 100.0, 1000.0, 10000.0))
+def test_one_walk_in_float32(scale):
+    "Learned batches, where one cell of a slice holds nearly all, and scales no common reference can hold."
+    centers = torch.randn(6, 16, generator=torch.Generator().manual_seed(1))
+    xs = [(centers + 0.3 * x).requires_grad_() for x in batches(4, 6, 16, dtype=torch.float32)]
+    want = by_cube(xs, scale, "mean_norm")
+    grads = torch.autograd.grad(want, xs)
+    loss = cube_loss(xs, "mean_norm", scale=scale, streaming=True, entries=100)
+    assert loss.item() / scale == pytest.approx(want.item() / scale, abs=1e-6)
+    for a, g in zip(torch.autograd.grad(loss, xs), grads):
+        torch.testing.assert_close(a / scale, g / scale, rtol=1e-4, atol=1e-6)
+
+
+def test_the_slice_loss_of_many_cells_is_exact():
+    "n = 6, B = 12: three million cells in blocks of the default size, float32, against float64 on the cube."
+    xs = [x.requires_grad_() for x in batches(6, 12, 32, dtype=torch.float32)]
+    want = by_cube(xs, 10.0, "mean_norm")
+    grads = torch.autograd.grad(want, xs)
+    loss = cube_loss(xs, "mean_norm", scale=10.0)
+    assert loss.item() == pytest.approx(want.item(), rel=1e-6)
+    for a, g in zip(torch.autograd.grad(loss, xs), grads):
+        torch.testing.assert_close(a, g, rtol=1e-4, atol=1e-6)
 
 
 # ---------------------------------------------------------------- counts and properties
@@ -355,10 +427,10 @@ def test_blocks_tile_the_cube():
     for shape in ((3, 3), (4, 4, 4), (2, 2, 2, 2, 2), (7, 7, 7)):
         for entries in (1, 2, 5, 20, 10**6):
             seen = torch.zeros(shape, dtype=torch.int)
-            for where in losses._blocks(shape, entries):
+            for where in cube_blocks(shape, entries):
                 seen[tuple(where)] += 1
             assert (seen == 1).all() and all(
-                math.prod(s.stop - s.start for s in w) <= entries for w in losses._blocks(shape, entries)
+                math.prod(s.stop - s.start for s in w) <= entries for w in cube_blocks(shape, entries)
             )
 
 
@@ -411,12 +483,12 @@ X = batches(3)
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda: cube_loss(X, kind="lines"), "kind is one of pairs, axis, slice, sigmoid; 'lines'"),
-        (lambda: gradient_cells(3, 2, "all"), "kind is one of"),
-        (lambda: cube_loss([X[0], X[1][:2]]), r"same size; \[3, 2\]"),
+        (lambda: cube_loss(X, kind="lines"), "kind must be one of pairs, axis, slice, sigmoid; got 'lines'"),
+        (lambda: gradient_cells(3, 2, "all"), "kind must be one of"),
+        (lambda: cube_loss([X[0], X[1][:2]]), r"same size; got \[3, 2\]"),
         (lambda: cube_loss(X[:1]), "at least two"),
-        (lambda: cube_loss(X, "cos"), "unknown measure"),
-        (lambda: cube_loss(X, streaming="never"), "streaming is 'auto'"),
+        (lambda: cube_loss(X, "cos"), "measure must be one of"),
+        (lambda: cube_loss(X, streaming="never"), "streaming must be 'auto'"),
         (lambda: cube_loss(X, label_smoothing=1.0), r"\[0, 1\)"),
         (lambda: cube_loss(X, labels="soft"), "'exact'"),
         (lambda: cube_loss(X, labels=torch.ones(2, 6)), "one input of 3 rows"),
@@ -431,7 +503,7 @@ X = batches(3)
         (lambda: exact_inputs(2, 3, "cauchy"), "'uniform' or 'normal'"),
         (lambda: project(X, torch.ones(6, 5)), "6 x 6"),
         (lambda: project(X, torch.eye(6), "inverse"), "'none', 'inv' or 'iinv'"),
-        (lambda: project(X, torch.eye(6), "inv", 3), "0..2; 3 came"),
+        (lambda: project(X, torch.eye(6), "inv", 3), "0..2; got 3"),
     ],
 )
 def test_bad_input(call, says):

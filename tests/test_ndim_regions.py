@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.ndim.regions import (
+from brace_nb.ndim import (
     collision_probability,
     mask_value,
     partitions,
@@ -124,14 +124,14 @@ def test_eight_modalities():
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda: partitions(0), "n is a whole number >= 1; 0 came"),
+        (lambda: partitions(0), "n must be a whole number >= 1; got 0"),
         (lambda: partitions(2.0), "whole number"),
-        (lambda: partitions(3, 0), "batch is a whole number"),
+        (lambda: partitions(3, 0), "batch_size must be a whole number"),
         (lambda: region_sizes(3, -1), "batch"),
-        (lambda: region_mask(3, (2, 2)), "one per modality: 3; 2 came"),
+        (lambda: region_mask(3, (2, 2)), "one per modality: 3; got 2"),
         (lambda: region_mask(2, (2, 0)), "batch"),
         (lambda: region_of(()), "at least one coordinate"),
-        (lambda: collision_probability(True, 2), "n is a whole number"),
+        (lambda: collision_probability(True, 2), "n must be a whole number"),
     ],
 )
 def test_bad_input(call, says):

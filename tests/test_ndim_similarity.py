@@ -8,13 +8,14 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.ndim import similarity
-from brace_nb.ndim.similarity import (
+from brace_nb.as_printed.ndim import james_stein
+from brace_nb.ndim import (
     MEASURES,
     STATISTICS,
-    Scores,
+    CubeScores,
     cosine_tail,
     cube,
+    feature_cube,
     is_increasing,
     point_statistics,
     rank_classes,
@@ -24,7 +25,12 @@ from brace_nb.ndim.similarity import (
 )
 
 quick = settings(max_examples=40, deadline=None)
-usable = lambda n: [k for k, m in MEASURES.items() if m.only in (None, n)]
+SHRINK = {"thesis": james_stein, "positive": "positive"}
+
+
+def usable(n):
+    return [k for k, m in MEASURES.items() if m.only in (None, n)]
+
 
 # ---------------------------------------------------------------- oracle: the formulas in plain Python
 
@@ -179,22 +185,18 @@ def test_james_stein(name, how):
     for n, F in ((2, 4), (3, 5), (5, 6)):
         xs = batches(n, F, seed=F)
         want = by_loops(name, xs, f=shrunk, how=how)
-        torch.testing.assert_close(cube(xs, name, shrink=how), want, rtol=1e-7, atol=1e-8)
+        torch.testing.assert_close(cube(xs, name, shrink=SHRINK[how]), want, rtol=1e-7, atol=1e-8)
         grid = [x.reshape([len(x) if k == a else 1 for k in range(n)] + [-1]) for a, x in enumerate(xs)]
-        torch.testing.assert_close(score(grid, name, shrink=how), want, rtol=1e-7, atol=1e-8)
+        torch.testing.assert_close(score(grid, name, shrink=SHRINK[how]), want, rtol=1e-7, atol=1e-8)
 
 
-def test_feature_blocks_are_seamless(monkeypatch):
+def test_feature_blocks_are_seamless():
     "One feature at a time or all at once."
     xs = [x.requires_grad_() for x in batches(3, F=11)]
-    parts = similarity._OverFeatures.parts
-    for name in (k for k, m in MEASURES.items() if m.family == "feature"):
+    for m in (m for m in MEASURES.values() if m.family == "feature"):
         found = []
         for entries in (1, 40, 1 << 18):
-            monkeypatch.setattr(
-                similarity._OverFeatures, "parts", staticmethod(lambda ys, e=entries: parts(ys, e))
-            )
-            c = cube(xs, name)
+            c = feature_cube(xs, m, entries=entries)
             found.append((c, *torch.autograd.grad(c.square().sum(), xs)))
         for other in found[1:]:
             for a, b in zip(found[0], other):
@@ -205,7 +207,7 @@ def test_feature_blocks_are_seamless(monkeypatch):
 def test_blocks_are_parts_of_the_cube(name):
     xs = batches(3, sizes=(4, 5, 3))
     where = [slice(1, 3), slice(0, 4), slice(2, 3)]
-    torch.testing.assert_close(Scores(xs, name).block(where), cube(xs, name)[tuple(where)])
+    torch.testing.assert_close(CubeScores(xs, name).block(where), cube(xs, name)[tuple(where)])
 
 
 # ---------------------------------------------------------------- gradients
@@ -223,7 +225,7 @@ def test_gradcheck(name):
 def test_gradcheck_james_stein(how):
     xs = [x.requires_grad_() for x in batches(3, F=4, sizes=(2, 2, 2), seed=5)]
     for name in ("mean_norm", "l2norm", "delta_h"):
-        assert torch.autograd.gradcheck(lambda *ys: cube(ys, name, False, how), xs)
+        assert torch.autograd.gradcheck(lambda *ys: cube(ys, name, False, SHRINK[how]), xs)
 
 
 @pytest.mark.parametrize("name", [k for k in MEASURES if k not in ("pmrl",)])
@@ -238,7 +240,8 @@ def test_gradient_is_finite_where_the_sum_vanishes():
     x = batches(1)[0]
     for name in (k for k, m in MEASURES.items() if m.family == "norm" or k == "leave_one_out"):
         xs = [x.clone().requires_grad_(), (-x).requires_grad_()]
-        (c := cube(xs, name)).sum().backward()
+        c = cube(xs, name)
+        c.sum().backward()
         assert c.isfinite().all() and all(x.grad.isfinite().all() for x in xs)
 
 
@@ -410,7 +413,7 @@ def test_with_gram_has_no_preferred_direction():
 def test_with_gram_refuses():
     with pytest.raises(ValueError, match="no vectors have"):
         with_gram([[1, -0.6, -0.6], [-0.6, 1, -0.6], [-0.6, -0.6, 1]], 4)
-    with pytest.raises(ValueError, match="at least 2 features; 1"):
+    with pytest.raises(ValueError, match="at least 2 features; got 1"):
         with_gram(np.eye(2), 1)
     with pytest.raises(ValueError, match="symmetric"):
         with_gram([[1.0, 0], [0.5, 1]], 2)
@@ -432,9 +435,9 @@ def test_cosine_tail_is_the_share_of_a_cap():
     for n, values in spec.items():
         np.testing.assert_allclose(cosine_tail(t, n), values, atol=6e-6)
     for n in (2, 3, 7, 64):
-        cap = lambda a: quad(lambda u: math.sin(u) ** (n - 2), 0, a)[0]
         for c in (-0.95, -0.3, 0, 0.2, 0.7):
-            assert cosine_tail(c, n) == pytest.approx(cap(math.acos(c)) / cap(math.pi), rel=1e-7)
+            cap, sphere = (quad(lambda u: math.sin(u) ** (n - 2), 0, a)[0] for a in (math.acos(c), math.pi))
+            assert cosine_tail(c, n) == pytest.approx(cap / sphere, rel=1e-7)
     np.testing.assert_allclose(cosine_tail(t, 2), np.arccos(t) / math.pi)
     assert cosine_tail(1, 9) == 0 and cosine_tail(-1, 9) == 1 and cosine_tail(0, 9) == 0.5
 
@@ -552,6 +555,17 @@ def test_numpy_and_precision():
     assert isinstance(score([x[0].numpy() for x in xs]), np.generic | np.ndarray)
 
 
+def test_every_kind_of_numbers_is_widened():
+    "Small integers, bools and half precision; lists, reversed views and foreign byte order."
+    x = np.random.default_rng(0).integers(1, 100, (2, 3, 5))
+    want = cube(list(x.astype(np.float64)), "mean_norm")
+    for dtype in (np.int8, np.uint8, np.int32, np.float16, ">f8", "longdouble"):
+        np.testing.assert_allclose(cube(list(x.astype(dtype)), "mean_norm"), want, rtol=1e-6)
+    assert np.array_equal(cube(x.tolist(), "mean_norm"), cube(list(x), "mean_norm"))
+    assert np.array_equal(cube([a[::-1] for a in x.astype(float)], "mean_norm"), want[::-1, ::-1])
+    assert cube(list(x > 50), "mean_norm", normalize=False).dtype == np.float32
+
+
 def test_extreme_scales():
     xs = batches(3)
     for factor in (1e-200, 1e200):
@@ -580,13 +594,14 @@ def test_cuda_agrees():
 @pytest.mark.parametrize(
     "xs, says",
     [
-        ([torch.ones(2, 3), torch.ones(2, 4)], r"same number of features; \[3, 4\]"),
-        ([torch.ones(2, 3)], "at least two modalities; 1 came"),
+        ([torch.ones(2, 3), torch.ones(2, 4)], r"same number of features; got \[3, 4\]"),
+        ([torch.ones(2, 3)], "at least two modalities; got 1"),
         ([], "at least two"),
         ([torch.ones(2, 3), torch.ones(0, 3)], "at least one row"),
-        ([torch.ones(2, 3), torch.zeros(2, 3)], r"modality 1, rows \[0, 1\] are zero"),
+        ([torch.ones(2, 3), torch.zeros(2, 3)], r"zeros in modality 1, rows \[0, 1\]"),
         ([torch.ones(2, 3), torch.full((2, 3), math.nan)], "modality 1.*NaN"),
-        ([torch.ones(2, 3), torch.ones(2, 3) > 0], "real arrays"),
+        ([torch.ones(2, 3), torch.ones(2, 3) * 1j], "modality 1 must be real numbers"),
+        ([torch.ones(2, 3), torch.tensor(1.0)], "axis of features"),
         ([torch.ones(3), torch.ones(2, 3)], "use `score`|Use `score`"),
     ],
 )
@@ -597,11 +612,11 @@ def test_bad_batches(xs, says):
 
 def test_bad_options():
     xs = batches(4)
-    with pytest.raises(ValueError, match="unknown measure 'cosine'.*sst_sum.*pmrl"):
+    with pytest.raises(ValueError, match="must be one of sst_sum.*pmrl; got 'cosine'"):
         cube(xs, "cosine")
-    with pytest.raises(ValueError, match="exactly 3 vectors; 4 came"):
+    with pytest.raises(ValueError, match="exactly 3 vectors; got 4"):
         cube(xs, "triangle")
-    with pytest.raises(ValueError, match="None, 'thesis' or 'positive'"):
+    with pytest.raises(ValueError, match="None, 'positive' or a function"):
         cube(xs, shrink="james")
     for name in ("einsum", "leave_one_out", "norm_sum", "delta_h_abs"):
         with pytest.raises(ValueError, match="does not use"):

@@ -14,7 +14,7 @@ NAMES = {
     "foundations": "load_emoji clip_loss siglip_loss info_nce barlow_twins_loss proto_nce_loss",
     "codes": "binarize ternarize partial_sums certified_prefix counterexample_interval pack unpack jaccard "
     "hamming_similarity code_statistics CodeIndex CodeEncoder",
-    "ndim": "cube cube_loss MEASURES",
+    "ndim": "cube cube_loss MEASURES partitions region_mask region_of region_sizes mask_value",
     "assignment": "assign METHODS",
     "evaluation": "cka hsic cka_matrix compare_models recall_at_k ranks linear_probe zero_shot alignment "
     "uniformity",

@@ -12,8 +12,7 @@ import psutil
 import pytest
 from papermill.exceptions import PapermillExecutionError
 
-from brace_nb.companion.runner import run_notebook
-from brace_nb.companion.warm import submit, warm_process
+from brace_nb.companion import run_notebook, submit, warm_process
 
 
 def write(path, *cells, parameters=""):
@@ -42,8 +41,11 @@ def test_parameters_outputs_and_magics(tmp_path):
 
 def test_figures_are_shown_and_closed(tmp_path):
     cells = ["import matplotlib.pyplot as plt\nplt.plot([1, 2]);", "print(len(plt.get_fignums()))"]
-    run_notebook(write(tmp_path / "a.ipynb", *cells), tmp_path / "b.ipynb")
-    picture, count = outputs(tmp_path / "b.ipynb")
+    source, target = write(tmp_path / "a.ipynb", *cells), tmp_path / "b.ipynb"
+    code = f"from brace_nb.companion import run_notebook; run_notebook({str(source)!r}, {str(target)!r})"
+    backend = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | backend)
+    picture, count = outputs(target)
     assert "image/png" in picture.data and count.text == "0\n"
 
 

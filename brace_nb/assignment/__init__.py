@@ -4,7 +4,7 @@
 __all__ = []
 
 # %% ../../nbs/4_assignment/zz_init.ipynb #4b06dc83
-from ..core.lazy import lazy
+from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy(
     matching="costs_to_scores match_batch",
     precision="break_ties FLOAT_FORMATS FloatFormat kept_share MATCHERS precision_study PrecisionStudy "
     "quantize representable rounding_losses RoundingLosses",
+    precision_grid="DISTRIBUTION_TITLES METHOD_TITLES PrecisionGrid",
     cycles="cycle_lengths cycle_sum derangements dickman expected_cycle_sum expected_longest "
     "GOLOMB_DICKMAN longest_cycle_counts longest_cycle_probabilities longest_density",
     losses="assignment_loss AssignmentLoss attribution best_permutation complete_permutation "

@@ -216,11 +216,12 @@ def _read_all(profile: Profile, broken: dict[str, str]) -> dict[str, Experiment]
 
 
 def _leave_out_what_needs(found: dict[str, Experiment], broken: dict[str, str]) -> None:
-    "An experiment that needs a broken one is broken too."
-    for _ in found:
+    "An experiment that needs a broken one, or one that does not exist, is broken too."
+    for _ in list(found):
         for name in list(found):
-            if lost := [need for need in found[name].needs if need in broken]:
-                broken[name] = f"needs {', '.join(lost)}, which cannot run"
+            if lost := [need for need in found[name].needs if need not in found]:
+                why = ["which cannot run" if need in broken else "which does not exist" for need in lost]
+                broken[name] = f"needs {lost[0]!r}, {why[0]}"
                 del found[name]
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #32513ba3

@@ -4,23 +4,23 @@
 __all__ = []
 
 # %% ../../nbs/5_evaluation/zz_init.ipynb #aaabdb81
-from ..core.lazy import lazy
+from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     retrieval="ranks recall_at_k summarize_ranks chance_recall retrieval_report same_text embedding_ranks",
-    probes="STRENGTHS linear_probe multilabel_probe probe_controls pixel_features word_features",
     zero_shot_classes="class_embeddings classify reliability expected_calibration_error zero_shot",
-    geometry="alignment uniformity sphere_uniformity simplex_uniformity modality_gap modality_accuracy separation "
-    "effective_rank participation_ratio coordinate_share",
-    neighbors="procrustes movement knn_overlap",
+    probes="STRENGTHS linear_probe multilabel_probe probe_controls pixel_features word_features",
+    geometry="alignment uniformity sphere_uniformity simplex_uniformity modality_gap modality_accuracy "
+    "separation effective_rank participation_ratio coordinate_share",
     tuple_geometry="mean_similarity tuple_similarity tuple_auc",
-    similarity_index="HSIC_FORMS hsic cka null_sd cka_z permuted_cka hollow_gram centered_gram",
+    displacement="procrustes movement knn_overlap",
+    similarity_index="HSIC_FORMS HSICForm hsic cka null_sd cka_z permuted_cka hollow_gram centered_gram",
     layer_pairs="cka_matrix MinibatchCKA StreamingCKA",
     layers="layer_features compare_models ModelComparison REPRESENTATIONS end_positions",
     invariance="firing target_invariance invariance_score TRAJECTORIES trajectory",
-    tokens="token_distances near_and_far instability jaccard_stability nogueira_stability STABILITY token_scores "
-    "spearman_interval",
-    splits="draw_split",
+    tokens="token_distances near_and_far instability jaccard_stability nogueira_stability STABILITY "
+    "token_scores spearman_interval",
+    splits="draw_split caption_groups",
     report="evaluate_files report_text",
 )

@@ -9,105 +9,127 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core import as_tensor, like, widen
+
 # %% auto #0
-__all__ = ['ranks', 'summarize_ranks', 'chance_recall', 'recall_at_k', 'retrieval_report', 'same_text', 'embedding_ranks']
+__all__ = ['relevant_pairs', 'ranks', 'summarize_ranks', 'chance_recall', 'recall_at_k', 'retrieval_report', 'same_text',
+           'embedding_ranks']
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #357b2268
-def _pairs(relevant, queries, items):
-    "Relevant (query, item) index pairs sorted by query, each once; every query has at least one."
-    if relevant is None:
-        if queries > items:
-            raise ValueError(
-                f"without `relevant`, query i wants item i, so there must be at least as many items as queries; got {queries} queries, {items} items."
-            )
-        return np.arange(queries), np.arange(queries)
-    if isinstance(relevant, Tensor):
-        relevant = relevant.cpu().numpy()
-    if isinstance(relevant, np.ndarray) and relevant.ndim == 2:
-        if relevant.dtype != bool or relevant.shape != (queries, items):
-            raise ValueError(
-                f"a matrix `relevant` must be boolean of shape {(queries, items)}; got {relevant.dtype} {relevant.shape}. For item numbers pass a list of lists."
-            )
-        rows, columns = np.nonzero(relevant)
-    else:
-        if len(relevant) != queries:
-            raise ValueError(
-                f"`relevant` needs one entry for each of {queries} queries; got {len(relevant)}."
-            )
-        lists = [np.atleast_1d(np.asarray(r)) for r in relevant]
-        if bad := [i for i, r in enumerate(lists) if r.ndim != 1 or r.size and r.dtype.kind not in "iu"]:
-            raise ValueError(
-                f"`relevant` entries must be an item number or a list of item numbers; queries {bad[:5]} hold something else."
-            )
-        rows = np.repeat(np.arange(queries), [len(r) for r in lists])
-        columns = np.concatenate([r.astype(np.int64) for r in lists]) if lists else np.zeros(0, np.int64)
-        if outside := sorted(set(columns[(columns < 0) | (columns >= items)].tolist())):
-            raise ValueError(
-                f"`relevant` names items {outside[:5]}, but the gallery holds items 0..{items - 1}."
-            )
-        rows, columns = np.divmod(np.unique(rows * items + columns), max(items, 1))
-    if lonely := sorted(set(range(queries)) - set(rows.tolist())):
+def _from_matrix(relevant, queries, items):
+    if relevant.dtype != bool or relevant.shape != (queries, items):
         raise ValueError(
-            f"every query needs a relevant item; {len(lonely)} have none, the first are {lonely[:5]}. Drop those queries."
+            f"a matrix `relevant` must be boolean of shape {(queries, items)}; "
+            f"got {relevant.dtype} {relevant.shape}. For item numbers pass a list of lists."
+        )
+    return np.nonzero(relevant)
+
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #e8b2be20
+def _item_lists(relevant, queries):
+    "Items of each query as a list of arrays."
+    if len(relevant) != queries:
+        raise ValueError(f"`relevant` needs one entry for each of {queries} queries; got {len(relevant)}.")
+    lists = [np.atleast_1d(np.asarray(r)) for r in relevant]
+    bad = [i for i, r in enumerate(lists) if r.ndim != 1 or r.size and r.dtype.kind not in "iu"]
+    if bad:
+        raise ValueError(
+            "`relevant` entries must be an item number or a list of item numbers; "
+            f"got something else for queries {bad[:5]}."
+        )
+    return [r.astype(np.int64) for r in lists]
+
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #e3779048
+def _from_lists(relevant, queries, items):
+    lists = _item_lists(relevant, queries)
+    rows = np.repeat(np.arange(queries), [len(r) for r in lists])
+    columns = np.concatenate([*lists, np.zeros(0, np.int64)])
+    outside = sorted(set(columns[(columns < 0) | (columns >= items)].tolist()))
+    if outside:
+        raise ValueError(
+            f"`relevant` must name items 0..{items - 1} of the gallery; got items {outside[:5]}."
+        )
+    return np.divmod(np.unique(rows * items + columns), max(items, 1))
+
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #7d9da3d6
+def _diagonal(queries, items):
+    if queries > items:
+        raise ValueError(
+            "without `relevant`, query i wants item i, so there must be at least as many items as queries; "
+            f"got {queries} queries, {items} items."
+        )
+    return np.arange(queries), np.arange(queries)
+
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #f0570dc5
+def relevant_pairs(
+    relevant,  # As in `ranks`
+    queries: int,  # N
+    items: int,  # M
+) -> tuple:  # (query of each pair, item of each pair), sorted by query
+    "Relevant (query, item) index pairs, each once; every query has at least one."
+    if relevant is None:
+        return _diagonal(queries, items)
+    relevant = relevant.cpu().numpy() if isinstance(relevant, Tensor) else relevant
+    as_matrix = isinstance(relevant, np.ndarray) and relevant.ndim == 2
+    rows, columns = (_from_matrix if as_matrix else _from_lists)(relevant, queries, items)
+    lonely = sorted(set(range(queries)) - set(rows.tolist()))
+    if lonely:
+        raise ValueError(
+            f"every query needs a relevant item; got {len(lonely)} queries that have none, the first are "
+            f"{lonely[:5]}. Drop those queries."
         )
     return rows, columns
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #c213ff06
+def _block_ranks(block, query, item):
+    "Ranks of the rows of one block; `query` and `item` are its relevant pairs."
+    query, item = (torch.from_numpy(p).to(block.device) for p in (query, item))
+    score = block[query, item]
+    best = score.new_zeros(len(block)).scatter_reduce(0, query, score, "amax", include_self=False)
+    at_least = (block >= best[:, None]).sum(1)
+    own = at_least.new_zeros(len(block)).index_add(0, query, (score >= best[query]).to(at_least.dtype))
+    return 1 + at_least - own
+
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #6b6aed04
 def _ranks(similarity, rows, columns, chunk):
     "Ranks of relevant pairs sorted by row; one block of rows at a time."
     queries, items = similarity.shape
-    is_torch = isinstance(similarity, Tensor)
-    out = torch.empty(queries, dtype=torch.int64, device=similarity.device if is_torch else "cpu")
+    out = torch.empty(queries, dtype=torch.int64, device=similarity.device)
     step = max(1, chunk // max(items, 1))
     for start in range(0, queries, step):
         block = similarity[start : start + step]
-        if not is_torch:
-            block = torch.from_numpy(block.astype(np.int64 if block.dtype.kind in "bu" else block.dtype))
+        if block.dtype in (torch.bool, torch.uint8):
+            block = block.long()
         bad = torch.isnan(block).any(1)
         if bad.any():
-            raise ValueError(
-                f"similarities must be numbers; queries {(start + bad.nonzero()[:5, 0]).tolist()} hold NaN. Drop what has no embedding first."
-            )
+            where = (start + bad.nonzero()[:5, 0]).tolist()
+            raise ValueError(f"similarities must be numbers; queries {where} hold NaN. Drop these queries.")
         first, last = np.searchsorted(rows, [start, start + len(block)])
-        query, item = (
-            torch.from_numpy(p).to(block.device) for p in (rows[first:last] - start, columns[first:last])
-        )
-        score = block[query, item]
-        best = score.new_zeros(len(block)).scatter_reduce(0, query, score, "amax", include_self=False)
-        at_least = (block >= best[:, None]).sum(1)
-        own = at_least.new_zeros(len(block)).index_add(0, query, (score >= best[query]).to(at_least.dtype))
-        out[start : start + step] = 1 + at_least - own
-    return out if is_torch else out.numpy()
+        out[start : start + step] = _block_ranks(block, rows[first:last] - start, columns[first:last])
+    return out
 
-
-def _matrix(similarity):
-    "`similarity` after a check of its form."
-    if not isinstance(similarity, (np.ndarray, Tensor)):
-        similarity = np.asarray(similarity)
-    if (
-        similarity.ndim != 2
-        or isinstance(similarity, np.ndarray)
-        and similarity.dtype.kind not in "fiub"
-        or isinstance(similarity, Tensor)
-        and similarity.is_complex()
-    ):
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #4ed2629a
+def _scores(similarity):
+    "`similarity` as a tensor after a check of its form."
+    t = as_tensor(similarity, "similarity").detach()
+    if t.ndim != 2:
         raise ValueError(
-            f"similarity must be a matrix of numbers, queries x items, higher meaning more alike; got {similarity.dtype} {tuple(similarity.shape)}."
+            "similarity must be a matrix of numbers, queries x items, higher meaning more alike; "
+            f"got shape {tuple(t.shape)}."
         )
-    return similarity.detach() if isinstance(similarity, Tensor) else similarity
+    return t
 
-
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #a849ab75
 def ranks(
     similarity,  # Scores, higher is more alike, shape (N queries, M items), numpy or torch
     relevant=None,  # None: item i for query i; N item numbers; N lists of them; or boolean (N, M)
     chunk: int = 2**24,  # Similarities looked at in one go
 ):  # int64, shape (N,); 1 is best
     "Rank of the best relevant item for each query; ties with irrelevant items lose."
-    similarity = _matrix(similarity)
-    return _ranks(similarity, *_pairs(relevant, *similarity.shape), chunk)
+    scores = _scores(similarity)
+    return like(_ranks(scores, *relevant_pairs(relevant, *scores.shape), chunk), similarity)
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #8bb11326
-def _check_ks(ks):
+def _whole_numbers(ks):
     if not len(ks) or any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1 for k in ks):
         raise ValueError(f"ks must be whole numbers of at least 1; got {ks}.")
     return ks
@@ -115,20 +137,18 @@ def _check_ks(ks):
 
 def summarize_ranks(
     rank,  # Ranks, 1 is best, shape (N,), numpy or torch
-    ks=(1, 5, 10),  # list lengths
+    ks=(1, 5, 10),  # List lengths
 ) -> dict:  # "R@K" (0..1) for each K, "MedR" (rank), "MRR" (0..1)
     "Recall at K, median rank and mean reciprocal rank."
-    rank = np.asarray(rank.cpu() if isinstance(rank, Tensor) else rank)
+    rank = as_tensor(rank, "ranks").cpu().numpy()
     if rank.ndim != 1 or not rank.size or (rank < 1).any():
         raise ValueError(f"ranks must be a non-empty list of numbers of at least 1; got shape {rank.shape}.")
-    return {f"R@{k}": float((rank <= k).mean()) for k in _check_ks(ks)} | {
-        "MedR": float(np.median(rank)),
-        "MRR": float((1 / rank).mean()),
-    }
+    recall = {f"R@{k}": float((rank <= k).mean()) for k in _whole_numbers(ks)}
+    return recall | {"MedR": float(np.median(rank)), "MRR": float((1 / rank).mean())}
 
-
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #f1531195
 def chance_recall(
-    k: int,  # list length
+    k: int,  # List length
     items: int,  # Size of the gallery
     relevant=1,  # Number of relevant items, at least 1; one number or one for each query
 ) -> float:  # 0..1
@@ -136,9 +156,10 @@ def chance_recall(
     counts = np.atleast_1d(np.asarray(relevant))
     if counts.dtype.kind not in "iu" or (counts < 1).any() or (counts > items).any():
         raise ValueError(
-            f"relevant must be whole numbers from 1 to the {items} items; got {np.unique(counts)[:5].tolist()}."
+            f"relevant must be whole numbers from 1 to the {items} items; "
+            f"got {np.unique(counts)[:5].tolist()}."
         )
-    _check_ks([k])
+    _whole_numbers([k])
     values, weight = np.unique(counts, return_counts=True)
     miss = [np.prod(np.maximum(items - k - np.arange(c), 0) / (items - np.arange(c))) for c in values]
     return float(1 - np.average(miss, weights=weight))
@@ -146,40 +167,41 @@ def chance_recall(
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #80fec91a
 def recall_at_k(
     similarity,  # Scores, higher is more alike, shape (N queries, M items), numpy or torch
-    ks=(1, 5, 10),  # list lengths
+    ks=(1, 5, 10),  # List lengths
     relevant=None,  # As in `ranks`
 ) -> dict:  # K -> part of the queries with a relevant item among the first K, 0..1
     "Recall at K from queries to items, ties counted against."
     summary = summarize_ranks(ranks(similarity, relevant), ks)
     return {k: summary[f"R@{k}"] for k in ks}
 
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #393947a1
+def _one_way(way, scores, query, item, ks):
+    "Summary, chance and sizes of one direction; pairs sorted by query."
+    n, items = scores.shape
+    counts = np.bincount(query, minlength=n)
+    if not n or not counts.all():
+        raise ValueError(
+            f"{way}: {n} queries, of which {np.flatnonzero(counts == 0)[:5].tolist()} have no relevant item. "
+            "Drop them, or ask one way with `ranks`."
+        )
+    chance = {f"chance R@{k}": chance_recall(k, items, counts) for k in ks}
+    summary = summarize_ranks(_ranks(scores, query, item, 2**24), ks)
+    return summary | chance | {"queries": n, "gallery": items}
 
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #df4d3081
 def retrieval_report(
     similarity,  # Scores, images x texts (or any rows x columns), higher is more alike, numpy or torch
     relevant=None,  # As in `ranks`, for the rows; the columns get the transpose
-    ks=(1, 5, 10),  # list lengths
+    ks=(1, 5, 10),  # List lengths
 ) -> dict:  # {"i2t": {...}, "t2i": {...}}, each with R@K, MedR, MRR, chance R@K, queries, gallery
     "Retrieval both ways: i2t asks with rows for columns, t2i with columns for rows."
-    similarity = _matrix(similarity)
-    rows, columns = _pairs(relevant, *similarity.shape)
+    scores = _scores(similarity)
+    rows, columns = relevant_pairs(relevant, *scores.shape)
     order = np.lexsort((rows, columns))
-    report = {}
-    for way, matrix, query, item in (
-        ("i2t", similarity, rows, columns),
-        ("t2i", similarity.T, columns[order], rows[order]),
-    ):
-        n, items = matrix.shape
-        counts = np.bincount(query, minlength=n)
-        if not n or not counts.all():
-            raise ValueError(
-                f"{way}: {n} queries, of which {np.flatnonzero(counts == 0)[:5].tolist()} have no relevant item. Drop them, or ask one way with `ranks`."
-            )
-        report[way] = (
-            summarize_ranks(_ranks(matrix, query, item, 2**24), ks)
-            | {f"chance R@{k}": chance_recall(k, items, counts) for k in ks}
-            | {"queries": n, "gallery": items}
-        )
-    return report
+    return {
+        "i2t": _one_way("i2t", scores, rows, columns, ks),
+        "t2i": _one_way("t2i", scores.T, columns[order], rows[order], ks),
+    }
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #68e4a01c
 def same_text(
@@ -188,15 +210,13 @@ def same_text(
 ) -> list:  # For each image, the sorted numbers of all texts equal to one of its own
     "The `relevant` lists (images x texts) in which every owner of an equal text is right."
     texts = list(texts)
-    if bad := [j for j, t in enumerate(texts) if not isinstance(t, str)]:
-        raise ValueError(
-            f"texts must be strings; entries {bad[:5]} are not. Drop images without a text first."
-        )
+    bad = [j for j, t in enumerate(texts) if not isinstance(t, str)]
+    if bad:
+        raise ValueError(f"texts must be strings; got other things at {bad[:5]}. Drop images without a text.")
     owner = np.arange(len(texts)) if owner is None else np.asarray(owner)
     if owner.shape != (len(texts),) or owner.size and (owner.dtype.kind not in "iu" or owner.min() < 0):
-        raise ValueError(
-            f"owner must hold one whole number from 0 for each of {len(texts)} texts; got {owner.dtype} {owner.shape}."
-        )
+        got = f"got {owner.dtype} {owner.shape}"
+        raise ValueError(f"owner must hold a whole number from 0 for each of {len(texts)} texts; {got}.")
     places, own = {}, [set() for _ in range(owner.max() + 1 if len(texts) else 0)]
     for j, text in enumerate(texts):
         places.setdefault(text, []).append(j)
@@ -207,22 +227,22 @@ def same_text(
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #dbfb8f4a
 def embedding_ranks(
     queries,  # Embeddings, shape (N, D), numpy or torch; compared by dot product
-    gallery,  # Embeddings, shape (M, D), same kind
+    gallery,  # Embeddings, shape (M, D)
     relevant=None,  # As in `ranks`, but no matrix
     chunk: int = 2**24,  # Similarities in memory at one time
 ):  # int64, shape (N,); 1 is best
-    "`ranks(queries @ gallery.T, relevant)` without the whole matrix."
-    if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1]:
+    "`ranks(queries @ gallery.T, relevant)` without the whole matrix; embeddings are widened before products."
+    a, b = (widen(as_tensor(x, name)).detach() for x, name in ((queries, "queries"), (gallery, "gallery")))
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ValueError(
-            f"queries and gallery must be (N, D) and (M, D); got {tuple(queries.shape)} and {tuple(gallery.shape)}."
+            f"queries and gallery must be (N, D) and (M, D); got {tuple(a.shape)} and {tuple(b.shape)}."
         )
-    n, m = len(queries), len(gallery)
-    rows, columns = _pairs(relevant, n, m)
-    step, out = max(1, chunk // max(m, 1)), []
-    for start in range(0, n, step):
-        block = queries[start : start + step] @ gallery.T
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    a, b = a.to(dtype), b.to(dtype)
+    rows, columns = relevant_pairs(relevant, len(a), len(b))
+    step, out = max(1, chunk // max(len(b), 1)), [torch.zeros(0, dtype=torch.int64, device=a.device)]
+    for start in range(0, len(a), step):
+        block = a[start : start + step] @ b.T
         first, last = np.searchsorted(rows, [start, start + len(block)])
         out.append(_ranks(block, rows[first:last] - start, columns[first:last], chunk))
-    if not out:
-        return _ranks(queries @ gallery.T, rows, columns, chunk)
-    return torch.cat(out) if isinstance(out[0], Tensor) else np.concatenate(out)
+    return like(torch.cat(out), queries, gallery)

@@ -4,8 +4,19 @@
 __all__ = []
 
 # %% ../../nbs/3_ndim/zz_init.ipynb #aaabdb81
-from ..core.lazy import lazy
+from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
+    measures="MEASURES Measure",
+    tuple_scores="find_measure score unit",
+    cube_scores="CubeScores cube",
+    feature_sums="feature_cube",
+    rankings="is_increasing rank_classes rank_correlation",
+    relations="with_gram",
+    statistics="STATISTICS cosine_tail point_statistics",
+    regions="collision_probability mask_value partitions region_mask region_of region_sizes safe_exponent",
+    targets="CubeProblem cross_entropy exact_inputs region_weights",
+    streaming="cube_blocks",
+    losses="KINDS cube_loss gradient_cells project",
 )
