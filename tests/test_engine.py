@@ -20,7 +20,7 @@ from brace_nb.companion import find_experiments, locked, make, root, stale
 
 MAIN = "from brace_nb.companion.cli import main; main()"
 TOY = {
-    "__init__": "from ..core.lazy import lazy\n"
+    "__init__": "from ..core.lazy_names import lazy\n"
     '__getattr__, __dir__, __all__ = lazy(__name__, scaling="double", others="triple", waiting="slow")\n',
     "scaling": 'SCALE = 2\n\n\ndef double(x):\n    "Twice x."\n    return SCALE * x\n',
     "others": "def triple(x):\n    return 3 * x\n",

@@ -3,8 +3,8 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/2_codes/zz_init.ipynb #e7dd822f
-from ..core.lazy import lazy
+# %% ../../nbs/2_codes/zz_init.ipynb #3f1f002e
+from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -12,7 +12,10 @@ __getattr__, __dir__, __all__ = lazy(
         "CertifiedPrefix binarize binarize_by_sorting certified_prefix check_nonnegative corners "
         "partial_sums project_on_device ternarize"
     ),
-    first_descent="counterexample counterexample_interval interior_minimum_interval stop_at_first_descent",
+    first_descent=(
+        "cost_of_first_descent counterexample counterexample_interval interior_minimum_interval "
+        "stop_at_first_descent"
+    ),
     packing="active_bits pack pack_ternary unpack unpack_ternary",
     similarity=(
         "MEASURES cosine_similarity hamming_similarity jaccard similarity_by_product ternary_jaccard"
@@ -22,5 +25,6 @@ __getattr__, __dir__, __all__ = lazy(
     files="binarize_file",
     code_encoder="CodeEncoder",
     heads="BinaryHead TernaryHead alignment_loss nearest_corner uniformity_loss",
+    emoji_codes="EmojiEmbeddings distance_to_code load_heads training_pairs",
     baselines="itq_rotation random_directions rotation_codes sign_codes topk_codes",
 )

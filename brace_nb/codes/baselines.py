@@ -13,14 +13,14 @@ from ..core import as_tensor, like, random_rotation
 # %% auto #0
 __all__ = ['sign_codes', 'topk_codes', 'random_directions', 'rotation_codes', 'itq_rotation']
 
-# %% ../../nbs/2_codes/08_baselines.ipynb #a68259fc
+# %% ../../nbs/2_codes/08_baselines.ipynb #ad968edb
 def _array(
     x,  # Embeddings (..., D)
     what: str = "embeddings",  # For the error
 ) -> np.ndarray:  # float32 (..., D)
     return embedding_tensor(x, what).numpy()
 
-
+# %% ../../nbs/2_codes/08_baselines.ipynb #4e32ea01
 def sign_codes(
     x,  # Embeddings (..., D)
     mean=None,  # Subtracted first, (D,); for example the mean of the training rows of this modality
@@ -34,7 +34,7 @@ def sign_codes(
         v = v @ as_tensor(rotation, "rotation").detach().cpu().numpy()
     return like(v > 0, x)
 
-
+# %% ../../nbs/2_codes/08_baselines.ipynb #ac2b2f68
 def topk_codes(
     x,  # Embeddings (..., D)
     k: int,  # Active bits, 1..D
@@ -47,7 +47,7 @@ def topk_codes(
     np.put_along_axis(codes, np.argsort(-v, axis=-1, kind="stable")[..., :k], True, -1)
     return like(codes, x)
 
-# %% ../../nbs/2_codes/08_baselines.ipynb #8e9db4b0
+# %% ../../nbs/2_codes/08_baselines.ipynb #c3da4f99
 def random_directions(
     dim: int,  # D
     bits: int,  # Directions
@@ -70,7 +70,7 @@ def rotation_codes(
     "Signs after a random rotation (random hyperplanes, Charikar 2002; orthogonal groups, Ji et al. 2012)."
     return sign_codes(x, mean, random_directions(as_tensor(x, "embeddings").shape[-1], bits, seed))
 
-# %% ../../nbs/2_codes/08_baselines.ipynb #7445a039
+# %% ../../nbs/2_codes/08_baselines.ipynb #20e39d81
 def itq_rotation(
     x,  # Training embeddings (n, D); for two modalities stack both, each minus its mean
     bits: int,  # Bits of the code, at most D

@@ -16,7 +16,7 @@ from ..core import atomic_path, open_matrix
 # %% auto #0
 __all__ = ['binarize_file']
 
-# %% ../../nbs/2_codes/05_files.ipynb #ca81d62d
+# %% ../../nbs/2_codes/05_files.ipynb #0b9467f5
 def _check_target(source, target):
     "A .npy file in a folder that exists, and not the source."
     if target.suffix != ".npy":
@@ -28,7 +28,7 @@ def _check_target(source, target):
     if target.exists() and target.samefile(source):
         raise ValueError(f"source and target are the same file, {source}. Choose another target.")
 
-
+# %% ../../nbs/2_codes/05_files.ipynb #9b2ac5fa
 def _codes_of(chunk, matrix, ternary, start):
     "Codes of one chunk; an error names rows of the file."
     if chunk.shape[1] != matrix.dim:
@@ -45,13 +45,17 @@ def _codes_of(chunk, matrix, ternary, start):
             raise ValueError(f"{matrix.path}: {whole}") from None
         raise ValueError(f"{matrix.path}: {error}") from None
 
-# %% ../../nbs/2_codes/05_files.ipynb #8046ff0f
-def _write_header(out, dtype, shape):
-    "The head of a .npy file."
+# %% ../../nbs/2_codes/05_files.ipynb #f01a4508
+def _write_header(out, matrix, packed, ternary):
+    "The head of the .npy file of codes."
+    width, dtype = matrix.dim, np.int8 if ternary else bool
+    if packed:
+        width, dtype = -(-matrix.dim // 8) * (1 + ternary), np.uint8
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
-    np.lib.format.write_array_header_1_0(out, dict(descr=descr, fortran_order=False, shape=shape))
+    head = dict(descr=descr, fortran_order=False, shape=(matrix.rows, width))
+    np.lib.format.write_array_header_1_0(out, head)
 
-
+# %% ../../nbs/2_codes/05_files.ipynb #85c34d26
 def _stream(matrix, out, packed, ternary, chunk_rows):
     "Write the codes of all chunks; how many codes have each number of active bits, (D + 1,)."
     from tqdm import tqdm
@@ -69,12 +73,12 @@ def _stream(matrix, out, packed, ternary, chunk_rows):
         raise ValueError(f"{matrix.path}: announced {matrix.rows} rows; got {done}. The file is damaged.")
     return seen
 
-# %% ../../nbs/2_codes/05_files.ipynb #eb316cc4
+# %% ../../nbs/2_codes/05_files.ipynb #c8c1139a
 def _quantile(seen, q):
     "A number of active bits from a histogram."
     return float(np.searchsorted(seen.cumsum(), q * seen.sum())) if seen.any() else float("nan")
 
-
+# %% ../../nbs/2_codes/05_files.ipynb #428300bb
 def binarize_file(
     source,  # Embeddings: .npy, .npz, .safetensors or .parquet with (rows, D)
     target,  # .npy to write: packed uint8 (rows, bytes), or dense bool (ternary: int8) (rows, D)
@@ -89,16 +93,12 @@ def binarize_file(
         raise ValueError(f"a chunk must have at least one row; got chunk_rows={chunk_rows}.")
     matrix = open_matrix(source, key)
     _check_target(source, target)
-    dim, rows = matrix.dim, matrix.rows
-    width, dtype = (dim, np.int8 if ternary else bool)
-    if packed:
-        width, dtype = -(-dim // 8) * (1 + ternary), np.uint8
     with atomic_path(target) as temporary, open(temporary, "wb") as out:
-        _write_header(out, dtype, (rows, width))
-        seen = _stream(matrix, out, packed, ternary, chunk_rows or max(1, 2**21 // max(dim, 1)))
+        _write_header(out, matrix, packed, ternary)
+        seen = _stream(matrix, out, packed, ternary, chunk_rows or max(1, 2**21 // max(matrix.dim, 1)))
     return dict(
-        rows=rows,
-        dim=dim,
+        rows=matrix.rows,
+        dim=matrix.dim,
         bytes_in=source.stat().st_size,
         bytes_out=target.stat().st_size,
         active_median=_quantile(seen, 0.5),

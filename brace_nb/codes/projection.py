@@ -30,7 +30,7 @@ def corners(
         )
     return (torch.arange(1, 2**dim)[:, None] >> torch.arange(dim)).bitwise_and(1).bool()
 
-# %% ../../nbs/2_codes/00_projection.ipynb #a7597670
+# %% ../../nbs/2_codes/00_projection.ipynb #511a54c1
 _CURES = {
     "nan": ("NaN", "Find the diverged step upstream, or drop these rows."),
     "inf": ("infinite entries", "Find the overflow upstream, or drop these rows."),
@@ -38,7 +38,7 @@ _CURES = {
     "zero": ("only zeros", "Apply softplus, which is never zero, or drop these rows."),
 }
 
-
+# %% ../../nbs/2_codes/00_projection.ipynb #6bbbe714
 def _faults(v, zero):
     "Boolean row masks by kind of fault; works on numpy and torch alike."
     return {
@@ -48,7 +48,7 @@ def _faults(v, zero):
         "zero": (v == 0).all(-1) & (not zero),
     }
 
-
+# %% ../../nbs/2_codes/00_projection.ipynb #b486021b
 def _where(rows, shape):
     "Row numbers as the caller indexes them: none for a vector, tuples for more than one leading axis."
     if len(shape) < 2:
@@ -59,7 +59,7 @@ def _where(rows, shape):
     more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
     return f"rows {first}{more} hold"
 
-# %% ../../nbs/2_codes/00_projection.ipynb #da7a2f6a
+# %% ../../nbs/2_codes/00_projection.ipynb #acfc580c
 def check_nonnegative(
     v: Tensor | np.ndarray,  # Embeddings, shape (..., D)
     zero: bool = False,  # Allow all-zero rows?
@@ -74,7 +74,7 @@ def check_nonnegative(
             where = _where(rows, shape or tuple(v.shape))
             raise ValueError(f"embeddings must be finite, >= 0 and not all zero; {where} {what}. {cure}")
 
-
+# %% ../../nbs/2_codes/00_projection.ipynb #c24d38a3
 def check_features(
     v: Tensor | np.ndarray,  # Embeddings, shape (..., D)
 ) -> None:
@@ -85,7 +85,7 @@ def check_features(
             f"got shape {tuple(v.shape)}. Pass (..., D) with D >= 1."
         )
 
-# %% ../../nbs/2_codes/00_projection.ipynb #8a421929
+# %% ../../nbs/2_codes/00_projection.ipynb #62df198a
 def partial_sums(
     v: Tensor | np.ndarray,  # Embeddings >= 0, shape (..., D)
 ) -> Tensor | np.ndarray:  # S(K) for K = 1..D, shape (..., D); cosines when `v` has unit norm; differentiable
@@ -99,7 +99,7 @@ def partial_sums(
     K = torch.arange(1, x.shape[-1] + 1, device=x.device, dtype=s.dtype)
     return like((s.cumsum(-1) * K.rsqrt()).to(kind), v)
 
-# %% ../../nbs/2_codes/00_projection.ipynb #4337d787
+# %% ../../nbs/2_codes/00_projection.ipynb #d58103fb
 def scaled_rows(
     x: Tensor,  # Floating, >= 0, shape (..., D)
 ) -> Tensor:  # The same directions
@@ -120,7 +120,7 @@ def binarize_by_sorting(
     best = (total * total / torch.arange(1, v.shape[-1] + 1, device=v.device)).argmax(-1, keepdim=True)
     return x >= s.gather(-1, best)
 
-# %% ../../nbs/2_codes/00_projection.ipynb #7e870e60
+# %% ../../nbs/2_codes/00_projection.ipynb #ca4251f4
 class CertifiedPrefix(NamedTuple):
     "What the k largest entries tell about a code."
 
@@ -129,12 +129,12 @@ class CertifiedPrefix(NamedTuple):
     K: Tensor | np.ndarray  # Its number of ones within the prefix, int64, shape (...)
     certified: Tensor | np.ndarray  # Is it the optimum over all K? bool, shape (...)
 
-
+# %% ../../nbs/2_codes/00_projection.ipynb #41e4b45c
 def _rest(x, s):
     "Sum of what the prefix `s` leaves of `x`, rounded up."
     return (x.sum(-1, keepdim=True) * (1 + 1e-13) - s.sum(-1, keepdim=True)).clamp(min=0)
 
-
+# %% ../../nbs/2_codes/00_projection.ipynb #9d0d7b57
 def certified_prefix(
     v: Tensor | np.ndarray,  # Embeddings >= 0, shape (..., D)
     k: int,  # Length of the prefix, 1..D
@@ -156,7 +156,7 @@ def certified_prefix(
     found = x >= s.gather(-1, K), K[..., 0] + 1, (bound <= best).all(-1)
     return CertifiedPrefix(*(like(a, v) for a in found))
 
-# %% ../../nbs/2_codes/00_projection.ipynb #982df4d0
+# %% ../../nbs/2_codes/00_projection.ipynb #7268f840
 def _piece(part):
     "A contiguous native float32 or float64 array of shape (rows, D); a view when possible."
     part = np.require(widen(as_tensor(part, "embeddings")).numpy(), None, "CA")
@@ -180,7 +180,7 @@ def _codes_of_piece(part, signed, shape, start):
         check_nonnegative(size, shape=shape, start=start)
     return np.where(part < 0, np.int8(-1), np.int8(1)) * code if signed else code
 
-# %% ../../nbs/2_codes/00_projection.ipynb #2fd0f1cc
+# %% ../../nbs/2_codes/00_projection.ipynb #e7643c52
 def _project_on_cpu(v, out, signed, entries=1 << 18):
     "Fill the array `out` with the codes of `v`, about `entries` numbers at a time."
     shape = tuple(v.shape)
@@ -198,7 +198,7 @@ def _project_on_cpu(v, out, signed, entries=1 << 18):
 
     parallel_map(work, range(0, len(v) if per else 0, step))
 
-
+# %% ../../nbs/2_codes/00_projection.ipynb #40ae3c2a
 def project_on_device(
     v: Tensor,  # Embeddings, shape (..., D)
     out: Tensor,  # Codes, bool or int8, contiguous, shape (..., D)
@@ -217,7 +217,7 @@ def project_on_device(
         code = binarize_by_sorting(size)
         out[start : start + step] = torch.where(part < 0, -1, 1) * code if signed else code
 
-# %% ../../nbs/2_codes/00_projection.ipynb #981514ca
+# %% ../../nbs/2_codes/00_projection.ipynb #31caf2ea
 def _output(v, out, dtype):
     "A fresh output, or the caller's after a check."
     if out is None:
@@ -230,7 +230,7 @@ def _output(v, out, dtype):
         )
     return out
 
-
+# %% ../../nbs/2_codes/00_projection.ipynb #4ed5a84f
 def _project(v, out, signed):
     "Check, allocate and dispatch by kind and device."
     if not isinstance(v, Tensor):
@@ -248,7 +248,7 @@ def _project(v, out, signed):
         project_on_device(v, out, signed)
     return out
 
-# %% ../../nbs/2_codes/00_projection.ipynb #2dc47626
+# %% ../../nbs/2_codes/00_projection.ipynb #7363d8bc
 def binarize(
     v: Tensor | np.ndarray,  # Embeddings >= 0, shape (..., D), any real dtype and layout; may be a memmap
     out: Tensor | np.ndarray | None = None,  # Where to write, e.g. a bool memmap of the shape of `v`
@@ -256,7 +256,7 @@ def binarize(
     "The code with the largest cosine to `v`, exactly; the sparsest one on a tie (S-BRaCE, eq. 9 and 14)."
     return _project(v, out, signed=False)
 
-# %% ../../nbs/2_codes/00_projection.ipynb #81eeacd2
+# %% ../../nbs/2_codes/00_projection.ipynb #65055619
 def ternarize(
     v: Tensor | np.ndarray,  # Embeddings of any sign, shape (..., D), any real dtype and layout
     out: Tensor | np.ndarray | None = None,  # Where to write, e.g. an int8 memmap of the shape of `v`

@@ -36,7 +36,25 @@ def _flat_words(packed, lead):
     words.flags.writeable = False
     return words
 
-# %% ../../nbs/2_codes/02_similarity.ipynb #a879e9d9
+# %% ../../nbs/2_codes/02_similarity.ipynb #26bd46a7
+def _fill_pairs(a, active, b, measure, dim, out):
+    "The kernel in threads: batches are shared between them, or the rows of a single one."
+    from brace_nb.codes.similarity_kernels import pairs
+
+    single = len(a) == 1
+    n = a.shape[1] if single else len(a)
+
+    def work(part):
+        i, j = part
+        if single:
+            pairs(a[:, i:j], active[:, i:j], b, measure, dim, out[:, i:j])
+        else:
+            pairs(a[i:j], active[i:j], b[:, i:j], measure, dim, out[i:j])
+
+    at_once = 2**27 * n // out.size  # at most 2**27 pairs a call
+    parallel_map(work, row_parts(n, max(64, min(-(-n // thread_count()), at_once))))
+
+# %% ../../nbs/2_codes/02_similarity.ipynb #a29d2e0b
 def all_pairs(
     a: np.ndarray,  # Packed codes, uint8 (..., N, bytes)
     bs,  # Packed codes, uint8 (..., M, bytes); a second set, if any, holds the bits that count against
@@ -45,28 +63,16 @@ def all_pairs(
     dtype=np.float32,  # Of the result
 ) -> np.ndarray:  # Similarities (..., N, M)
     "Similarity of every row of `a` with every row of the others, by counting bits, in threads."
-    from brace_nb.codes.similarity_kernels import pairs
-
     lead = np.broadcast_shapes(a.shape[:-2], bs[0].shape[:-2])
     a, b = _flat_words(a, lead), np.stack([_flat_words(x, lead) for x in bs])
     b.flags.writeable = False
     active = count_bits(a).sum(-1, dtype=np.int32)
     out = np.empty((*a.shape[:2], b.shape[2]), dtype)
-
-    def batches(part):
-        i, j = part
-        pairs(a[i:j], active[i:j], b[:, i:j], measure, dim, out[i:j])
-
-    def rows(part):
-        i, j = part
-        pairs(a[:, i:j], active[:, i:j], b, measure, dim, out[:, i:j])
-
-    n, work = (len(a), batches) if len(a) > 1 else (a.shape[1], rows)
-    size = max(64, min(-(-n // thread_count()), 2**27 * n // max(out.size, 1)))  # at most 2**27 pairs a call
-    parallel_map(work, row_parts(n, size) if out.size else [])
+    if out.size:
+        _fill_pairs(a, active, b, measure, dim, out)
     return out.reshape(*lead, *out.shape[1:])
 
-# %% ../../nbs/2_codes/02_similarity.ipynb #8bdd1689
+# %% ../../nbs/2_codes/02_similarity.ipynb #86f1db7b
 def _check_pair(a, b, dense, recipe):
     "Two sets of codes as tensors: both of dtype `dense`, or both packed, of the same width."
     if isinstance(a, torch.Tensor) != isinstance(b, torch.Tensor):
@@ -80,6 +86,12 @@ def _check_pair(a, b, dense, recipe):
             f"both sets of codes must be {str(dense)[6:]}, or both packed in uint8; "
             f"got {dtype_name(a)} and {dtype_name(b)}. Use {recipe} both or none."
         )
+    _check_shapes(a, b)
+    return a, b
+
+# %% ../../nbs/2_codes/02_similarity.ipynb #671c4622
+def _check_shapes(a, b):
+    "Rows of codes, all of one width."
     if a.ndim < 2 or b.ndim < 2:
         raise ValueError(
             "codes must have the shape (..., N, D) and (..., M, D); "
@@ -90,9 +102,8 @@ def _check_pair(a, b, dense, recipe):
             "both sets of codes must have the same width D > 0; "
             f"got {a.shape[-1]} and {b.shape[-1]}. Compare codes of one encoder."
         )
-    return a, b
 
-# %% ../../nbs/2_codes/02_similarity.ipynb #3be24e68
+# %% ../../nbs/2_codes/02_similarity.ipynb #2cdb97e7
 def _check_dim(codes, dim):
     "D, which packed codes know only up to the next multiple of 8."
     packed = codes.dtype == torch.uint8
@@ -106,7 +117,7 @@ def _check_dim(codes, dim):
         )
     return dim
 
-
+# %% ../../nbs/2_codes/02_similarity.ipynb #d9cae82e
 def _similarity(a, b, measure, dim=None):
     "Check the codes and choose the way: bit counts on the CPU, a matrix product on other devices."
     x, y = _check_pair(a, b, torch.bool, "`binarize`, then `pack`")
@@ -116,7 +127,7 @@ def _similarity(a, b, measure, dim=None):
     p, q = (code_array(pack(t) if t.dtype == torch.bool else t) for t in (x, y))
     return like(all_pairs(p, [q], MEASURES[measure], dim), a)
 
-# %% ../../nbs/2_codes/02_similarity.ipynb #3ba8640c
+# %% ../../nbs/2_codes/02_similarity.ipynb #9494852f
 def _unpacked(codes):
     "Codes on their device, one number per dimension; bool for packed ones."
     if codes.dtype != torch.uint8:
@@ -124,7 +135,7 @@ def _unpacked(codes):
     bits = codes[..., None] >> torch.arange(8, device=codes.device, dtype=torch.uint8) & 1
     return bits.flatten(-2).bool()
 
-
+# %% ../../nbs/2_codes/02_similarity.ipynb #8cada8a5
 def similarity_by_product(
     a: torch.Tensor,  # Codes (..., N, D): bool, packed, or ternary int8
     b: torch.Tensor,  # Codes of the same kind, (..., M, D)
@@ -142,7 +153,7 @@ def similarity_by_product(
     union = n + k - (net if a.dtype == torch.bool else x.abs() @ y.abs().mT)
     return torch.where(union > 0, net / union, torch.ones_like(net))
 
-# %% ../../nbs/2_codes/02_similarity.ipynb #49b1e7cd
+# %% ../../nbs/2_codes/02_similarity.ipynb #3f0cfb03
 def jaccard(
     a,  # Codes, bool (..., N, D) or packed, uint8 (..., N, bytes)
     b,  # Codes of the same kind, (..., M, D) or (..., M, bytes)
@@ -150,7 +161,7 @@ def jaccard(
     "Shared bits over bits active in either (S-BRaCE, 'Comparing binary representations')."
     return _similarity(a, b, "jaccard")
 
-
+# %% ../../nbs/2_codes/02_similarity.ipynb #7b4d61a0
 def hamming_similarity(
     a,  # Codes, bool (..., N, D) or packed, uint8 (..., N, bytes)
     b,  # Codes of the same kind, (..., M, D) or (..., M, bytes)
@@ -159,7 +170,7 @@ def hamming_similarity(
     "Fraction of dimensions with equal bits, 1 - h/D (S-BRaCE, 'Why is the Hamming distance not used?')."
     return _similarity(a, b, "hamming", dim)
 
-
+# %% ../../nbs/2_codes/02_similarity.ipynb #b0762e1e
 def cosine_similarity(
     a,  # Codes, bool (..., N, D) or packed, uint8 (..., N, bytes)
     b,  # Codes of the same kind, (..., M, D) or (..., M, bytes)
@@ -167,7 +178,7 @@ def cosine_similarity(
     "Shared bits over the geometric mean of the active bits; 1 for two empty codes, 0 when one is empty."
     return _similarity(a, b, "cosine")
 
-# %% ../../nbs/2_codes/02_similarity.ipynb #2510f77c
+# %% ../../nbs/2_codes/02_similarity.ipynb #17bd3b6b
 def ternary_jaccard(
     a,  # Ternary codes, int8 (..., N, D) or packed halves, uint8 (..., N, 2*ceil(D/8))
     b,  # Codes of the same kind, (..., M, D) or (..., M, 2*ceil(D/8))

@@ -1,0 +1,199 @@
+"Exact search, and the index that lasts."
+
+import numpy as np
+import pytest
+import torch
+from made_codes import random_codes
+from safetensors.torch import save_file
+
+from brace_nb.codes import MEASURES, CodeIndex, cosine_similarity, hamming_similarity, jaccard, nearest, pack
+
+SIMILARITY = dict(jaccard=jaccard, hamming=hamming_similarity, cosine=cosine_similarity)
+
+
+@pytest.mark.parametrize("measure", list(MEASURES))
+@pytest.mark.parametrize(
+    "n, dim, k",
+    [(50, 8, 50), (3000, 24, 7), (5000, 70, 100), (2500, 33, 1500), (9000, 16, 1), (6000, 5000, 3)],
+)
+def test_nearest_is_the_stable_sort_of_all_pairs(measure, n, dim, k):
+    codes = random_codes(n, dim, density=0.2, seed=5)
+    queries = codes[:: max(1, n // 67)][:70]
+    x, y = queries.astype(np.float64), codes.astype(np.float64)
+    both, p, q = x @ y.T, x.sum(-1)[:, None], y.sum(-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        s = dict(
+            jaccard=np.where(p + q > both, both / (p + q - both), 1),
+            hamming=(dim - p - q + 2 * both) / dim,
+            cosine=np.where(p * q > 0, np.sqrt(both * both / (p * q)), p == q),
+        )[measure]
+    expected = np.argsort(-s, axis=-1, kind="stable")[:, :k]
+    rows, similarity = nearest(queries, codes, k, measure)
+    assert (rows == expected).all() and (
+        similarity == np.take_along_axis(s, expected, -1).astype(np.float32)
+    ).all()
+    assert (nearest(pack(queries), pack(codes), k, measure, dim=dim)[0] == rows).all()
+
+
+def test_nearest_with_threads_torch_and_no_queries():
+    codes = random_codes(500, 40, seed=6)
+    rows, similarity = nearest(codes, codes, 5)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        again = nearest(torch.from_numpy(codes), torch.from_numpy(codes), 5)
+    finally:
+        torch.set_num_threads(threads)
+    assert (
+        isinstance(again[0], torch.Tensor)
+        and (again[0].numpy() == rows).all()
+        and (again[1].numpy() == similarity).all()
+    )
+    assert nearest(codes[:0], codes, 5)[0].shape == (0, 5)
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        (lambda c: nearest(c, c, 0), "k must be in 1..30"),
+        (lambda c: nearest(c, c, 31), "got 31"),
+        (lambda c: nearest(c, c, 3, "euclid"), "jaccard, hamming, cosine; got 'euclid'"),
+        (lambda c: nearest(c, c[:, :8], 3), "Use the encoder"),
+        (lambda c: nearest(np.full((1, 2), 255, np.uint8), pack(c), 3, dim=12), "bits after dimension 12"),
+    ],
+)
+def test_nearest_refuses(call, says):
+    with pytest.raises(ValueError) as error:
+        call(random_codes(30, 12))
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize("metric", ["jaccard", "hamming"])
+@pytest.mark.parametrize("dim", [12, 64, 100])
+def test_index_equals_all_pairs_with_ties_by_id(metric, dim):
+    codes = random_codes(400, dim, density=0.2, seed=7)
+    ids = np.random.default_rng(8).permutation(4000)[:400]
+    index = (
+        CodeIndex(dim, metric).add(ids[:150], codes[:150]).add(torch.from_numpy(ids[150:]), pack(codes[150:]))
+    )
+    s = SIMILARITY[metric](codes[:40], codes)
+    order = np.array([np.lexsort((ids, -row))[:25] for row in s])
+    found, similarity = index.search(codes[:40], k=25)
+    assert (
+        (found == ids[order]).all()
+        and (similarity == np.take_along_axis(s, order, -1)).all()
+        and found.dtype == np.int64
+    )
+    assert (index.search(torch.from_numpy(pack(codes[:40])), k=25)[0].numpy() == found).all()
+
+
+def test_usearch_reads_our_bits_and_measures_the_same():
+    codes = random_codes(300, 96, density=0.1, seed=9)
+    codes[5] = False
+    for metric, similarity in ("jaccard", jaccard), ("hamming", hamming_similarity):
+        index = CodeIndex(96, metric).add(np.arange(300), codes)
+        found = index.graph.search(pack(codes[:20]), 300, exact=True)
+        s = np.take_along_axis(similarity(codes[:20], codes), found.keys.astype(int), -1)
+        assert np.allclose(1 - found.distances / (96 if metric == "hamming" else 1), s, atol=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["jaccard", "hamming"])
+def test_approximate_search_finds_clusters_repeats_and_reports_exact_similarities(metric):
+    random = np.random.default_rng(10)
+    codes = random_codes(200, 128, seed=11)[random.integers(0, 200, 3000)] ^ (
+        random.random((3000, 128)) < 0.005
+    )
+
+    def build():
+        return CodeIndex(128, metric).add(np.arange(3000)[::-1], codes)
+
+    found, similarity = build().search(codes[:100], k=5, exact=False)
+    exact, best = build().search(codes[:100], k=5)
+    assert (np.abs(similarity - best) < 1e-6).mean() > 0.95 and (
+        build().search(codes[:100], k=5, exact=False)[0] == found
+    ).all()
+    s = SIMILARITY[metric](codes[:100], codes[::-1])
+    assert (np.take_along_axis(s, found, -1) == similarity).all() and (np.diff(similarity) <= 0).all()
+    tied = np.diff(similarity) == 0
+    assert (np.diff(found)[tied] > 0).all()
+    single = build()
+    one = single.search(codes[:1], k=5, exact=False)
+    assert one[0].shape == (1, 5) and (one[0] == found[:1]).all()
+
+
+def test_index_keeps_its_graph_up_to_date_and_comes_back_from_disk(tmp_path):
+    codes = random_codes(1000, 60, seed=12)
+    index = CodeIndex(60).add(np.arange(600), codes[:600])
+    index.search(codes[:3], k=2, exact=False)
+    index.add(np.arange(600, 1000), codes[600:])
+    assert (index.search(codes[600:], k=1, exact=False)[0][:, 0] == np.arange(600, 1000)).mean() > 0.97
+    index.save(tmp_path / "index")
+    again = CodeIndex.load(tmp_path / "index")
+    assert len(again) == 1000 and (again.dim, again.metric, again.graph_options) == (
+        index.dim,
+        index.metric,
+        index.graph_options,
+    )
+    for exact in True, False:
+        assert all(
+            (x == y).all()
+            for x, y in zip(index.search(codes[:50], 9, exact), again.search(codes[:50], 9, exact))
+        )
+    again.add([5000], codes[:1])
+    assert 5000 in again.search(codes[:1], 2, exact=False)[0]
+    assert [p.name for p in tmp_path.iterdir()] == ["index"]
+
+
+def test_index_without_graph_and_empty_index_come_back(tmp_path):
+    CodeIndex(60, "hamming", connectivity=8).save(tmp_path / "empty")
+    again = CodeIndex.load(tmp_path / "empty")
+    assert (
+        len(again) == 0
+        and again.metric == "hamming"
+        and again.graph_options["connectivity"] == 8
+        and again._graph is None
+    )
+    again.add([3], random_codes(1, 60))
+    assert again.search(random_codes(1, 60), k=1)[0] == 3 and "1 codes" in repr(again)
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        (lambda i, c: CodeIndex(0), "got dim=0"),
+        (lambda i, c: CodeIndex(8, "cosine"), "got 'cosine'"),
+        (lambda i, c: i.add([1, 2], c[:2]), "got [1, 2] again"),
+        (lambda i, c: i.add([90, 90], c[:2]), "got [90] again"),
+        (lambda i, c: i.add([-1], c[:1]), "got -1"),
+        (lambda i, c: i.add([90], c[:2]), "one integer id"),
+        (lambda i, c: i.add([0.5], c[:1]), "one integer id"),
+        (lambda i, c: i.add([90], c[:1, :12]), "got bool (1, 12)"),
+        (lambda i, c: i.add([90], c[0]), "got bool (20,)"),
+        (lambda i, c: i.add([90], c[:1].astype(float)), "float64"),
+        (lambda i, c: i.search(c, k=0), "got 0"),
+        (lambda i, c: i.search(c, k=11), "k must be in 1..10"),
+        (lambda i, c: i.search(c[:, :12]), "Use the encoder"),
+        (lambda i, c: CodeIndex(20).search(c), "index is empty"),
+        (lambda i, c: i.search(np.full((1, 3), 255, np.uint8)), "bits after dimension 20"),
+    ],
+)
+def test_index_refuses_and_stays_as_it_was(call, says):
+    codes = random_codes(10, 20)
+    index = CodeIndex(20).add(range(10), codes)
+    with pytest.raises(ValueError) as error:
+        call(index, codes)
+    assert says in str(error.value) and len(index) == 10 and (index.codes == pack(codes)).all()
+
+
+def test_loading_refuses_what_is_no_index(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        CodeIndex.load(tmp_path / "missing")
+    (tmp_path / "text").write_text("no index")
+    save_file(dict(x=torch.zeros(3)), tmp_path / "tensors")
+    index = CodeIndex(20).add(np.arange(10), random_codes(10, 20))
+    index.graph
+    index.save(tmp_path / "good")
+    (tmp_path / "short").write_bytes((tmp_path / "good").read_bytes()[:-40])
+    for name in "text", "tensors", "short":
+        with pytest.raises(ValueError, match="is not what was expected"):
+            CodeIndex.load(tmp_path / name)
