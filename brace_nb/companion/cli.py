@@ -91,7 +91,7 @@ def _json(report: dict) -> str:
 
 # %% ../../nbs/7_companion/12_cli.ipynb #7465d64c
 def _evaluate(a) -> int:
-    from brace_nb.evaluation.report import evaluate_files, report_text
+    from brace_nb.evaluation import evaluate_files, report_text
 
     if len(a.embeddings) > 2:
         raise ValueError(f"give one file, or the images and then the texts; got {len(a.embeddings)} files.")

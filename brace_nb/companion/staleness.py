@@ -4,6 +4,7 @@
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #f3a83f3f
 from __future__ import annotations
+import contextlib
 import hashlib
 import json
 import os
@@ -69,11 +70,13 @@ def _short(text: str) -> str:
 
 
 def _result_digests(experiment: Experiment) -> dict[str, str]:
-    "The needed results, as far as they exist."
+    "The needed results, as far as they exist; one whose file is damaged has to be made again."
     found = {}
     for need in experiment.needs:
         path = derived(experiment.profile) / "runs" / need / "out" / "result.json"
-        found[f"results of {need}"] = read_json(path)["output"] if path.exists() else "missing"
+        found[f"results of {need}"] = "missing"
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            found[f"results of {need}"] = read_json(path)["output"]
     return found
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #9cba05f4
