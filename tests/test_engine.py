@@ -330,8 +330,9 @@ def test_code_that_no_import_shows_is_refused(project):
     hidden = "module = __import__('brace' + '_nb.toy.scaling', fromlist=['x'])\nmodule.double(value)"
     notebook(project, "two/d", "value = 1", hidden)
     result = job(project, "two/d")
-    assert result.returncode == 1 and "ran code of brace_nb.toy.scaling" in result.stderr.replace(
-        "brace_nb, ", ""
+    assert result.returncode == 1
+    assert (
+        "two/d ran code of brace_nb" in result.stderr and "brace_nb.toy.scaling, which its" in result.stderr
     )
 
 

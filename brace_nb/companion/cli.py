@@ -25,14 +25,15 @@ def _figures(a) -> int:
 
 
 def _job(a) -> int:
+    from brace_nb.companion import processes
     from brace_nb.companion.warm import VARIABLE, submit
 
     job = dict(name=a.name, profile=a.profile, force=a.force)
+    processes.follow_parent()
     if os.environ.get(VARIABLE):
         return submit(os.environ[VARIABLE], job)
-    from brace_nb.companion import engine, processes
+    from brace_nb.companion import engine
 
-    processes.follow_parent()
     return engine.job(**job)
 
 # %% ../../nbs/7_companion/12_cli.ipynb #62fb4e13

@@ -139,6 +139,8 @@ def damaged(
     result = result_of(experiment)
     if result is None and (folder / "result.json").exists():
         return ["its result.json is damaged"]
+    if result and not isinstance(result["files"], dict):
+        return ["its result.json is from an earlier version of the engine"]
     for name, digits in result["files"].items() if result else ():
         if not (folder / name).is_file():
             faults.append(f"its {name} was deleted")
