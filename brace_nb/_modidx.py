@@ -1120,6 +1120,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                      'brace_nb/companion/progress.py')},
             'brace_nb.companion.publishing': { 'brace_nb.companion.publishing._marker': ( '7_companion/publishing.html#_marker',
                                                                                           'brace_nb/companion/publishing.py'),
+                                               'brace_nb.companion.publishing._measured': ( '7_companion/publishing.html#_measured',
+                                                                                            'brace_nb/companion/publishing.py'),
                                                'brace_nb.companion.publishing._publish_facts': ( '7_companion/publishing.html#_publish_facts',
                                                                                                  'brace_nb/companion/publishing.py'),
                                                'brace_nb.companion.publishing._split_facts': ( '7_companion/publishing.html#_split_facts',
