@@ -52,11 +52,10 @@ def part_of(path: Path) -> str:
     "The part a file belongs to: by its folder; a test by its name."
     pieces = path.parts
     if pieces[0] == "tests":
-        homes = [
-            *((p, p) for p in KNOWS),
-            *((word, p) for p, words in TESTS.items() for word in words.split()),
-        ]
-        return next((p for word, p in homes if word in path.stem), "companion")
+        words = path.stem.split("_")
+        own = [p for p in KNOWS if p in words or p in path.stem and "_" in p]
+        told = [p for p, names in TESTS.items() if any(name in path.stem for name in names.split())]
+        return next(iter(own + told), "companion")
     if pieces[:2] == ("nbs", "experiments"):
         return f"experiments/{pieces[2]}"
     return re.sub(r"^\d_", "", pieces[1]) if len(pieces) > 2 else "companion"
@@ -84,7 +83,7 @@ def cells(root: Path, path: Path) -> list[tuple[int, str]]:
 
 
 def code_lines(source: str) -> set[int]:
-    "Numbers of the lines with code on them: no blank lines, comments, docstrings, signatures."
+    "Numbers of the lines with code on them: no blank lines, comments, docstrings, signatures, imports."
     quiet = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
     text = source.splitlines()
     lines = set()
@@ -93,6 +92,8 @@ def code_lines(source: str) -> set[int]:
             lines |= set(range(token.start[0], token.end[0] + 1))
     lines = {n for n in lines if text[n - 1].strip()}
     for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            lines -= set(range(node.lineno, node.end_lineno + 1))
         body = getattr(node, "body", None)
         if (
             not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module))

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from brace_nb.companion.cli import main
+from brace_nb.companion import main
 from brace_nb.evaluation import (
     alignment,
     cka,

@@ -451,7 +451,7 @@ def test_memory_of_sixteen_million_cells():
     "n = 6, B = 16, forward and backward, in a process of its own; the interpreter and torch are counted."
     program = """
 import torch
-from brace_nb.ndim.losses import cube_loss
+from brace_nb.ndim import cube_loss
 torch.set_num_threads(1)
 xs = [torch.randn(16, 64, generator=torch.Generator().manual_seed(a)).requires_grad_() for a in range(6)]
 cube_loss(xs, kind="slice", scale=10.).backward()

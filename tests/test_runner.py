@@ -12,8 +12,7 @@ import psutil
 import pytest
 from papermill.exceptions import PapermillExecutionError
 
-from brace_nb.companion.runner import run_notebook
-from brace_nb.companion.warm import submit, warm_process
+from brace_nb.companion import run_notebook, submit, warm_process
 
 
 def write(path, *cells, parameters=""):

@@ -27,6 +27,9 @@ def test_the_house_keeps_its_style(rule):
 
 CELL = '''
 #| export
+import math
+
+
 def mean(
     x,  # Numbers
 ) -> float:  # Their mean

@@ -14,7 +14,8 @@ from ..evaluation.layer_pairs import cka_matrix
 from ..evaluation.similarity_index import hollow_gram
 
 # %% auto #0
-__all__ = ['CKA_VARIANTS', 'thesis_sigma', 'thesis_similarity', 'library_hsic', 'thesis_hsic', 'library_matrix', 'thesis_matrix']
+__all__ = ['CKA_VARIANTS', 'thesis_sigma', 'thesis_similarity', 'library_hsic', 'thesis_hsic', 'library_cka', 'library_matrix',
+           'thesis_matrix']
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #19a4c55e
 def thesis_sigma(
@@ -63,11 +64,21 @@ def thesis_hsic(
     c = torch.sub(torch.sum(K) * torch.sum(L) / (N - 1), b, alpha=2)
     return torch.add(torch.div(c, N - 2), torch.sum(K * L.t()))
 
-# %% ../../nbs/8_as_printed/05_evaluation.ipynb #67dff623
+# %% ../../nbs/8_as_printed/05_evaluation.ipynb #6fd8f5d8
 def _gram(x):
     return (x @ x.t()).fill_diagonal_(0)
 
 
+def library_cka(
+    x,  # Features, tensor of shape (n, d1)
+    y,  # Features of the same rows, shape (n, d2)
+):  # NaN where rounding made a self-term negative
+    "CKA of one pair as torch_cka divides: raw Gram matrices, no centering."
+    K, L = _gram(x), _gram(y)
+    own_a, own_b = (np.sqrt(np.float64(library_hsic(g, g))) for g in (K, L))
+    return library_hsic(K, L) / own_a / own_b
+
+# %% ../../nbs/8_as_printed/05_evaluation.ipynb #67dff623
 def library_matrix(layers_a, layers_b):
     "torch_cka's loop (`CKA.compare`) for one batch."
     out = torch.zeros(len(layers_a), len(layers_b), 3)

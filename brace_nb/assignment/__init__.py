@@ -4,7 +4,7 @@
 __all__ = []
 
 # %% ../../nbs/4_assignment/zz_init.ipynb #4b06dc83
-from ..core.lazy import lazy
+from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

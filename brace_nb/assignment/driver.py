@@ -29,8 +29,11 @@ def compiled(
     module = sys.modules[kernel.__module__]
     wanted = kernel.__name__
     if getattr(module, wanted) is kernel:  # its module is not compiled yet
-        jit = numba.njit(nogil=True, cache=hasattr(module, "__file__"))
-        vars(module).update({f.__name__: jit(f) for f in module.KERNELS})
+        settings = dict(nogil=True, cache=hasattr(module, "__file__"))
+        inlined = getattr(module, "INLINED", ())
+        for f in module.KERNELS:
+            jit = numba.njit(**settings, inline="always" if f in inlined else "never")
+            setattr(module, f.__name__, jit(f))
     return getattr(module, wanted)
 
 # %% ../../nbs/4_assignment/01c_driver.ipynb #3a47a3fa
@@ -95,20 +98,22 @@ def _in_threads(work, starts, per, count, threads):
             raise error
     return max(answers + others)
 
-# %% ../../nbs/4_assignment/01c_driver.ipynb #d08b8d5a
+# %% ../../nbs/4_assignment/01c_driver.ipynb #619914d2
 def in_pieces(
     work: Callable,  # Called with (start, stop); its answers are numbers or None
     count: int,  # Items
     size: int,  # Numbers of an item
 ):  # The largest answer
     "Work on all items, in as many threads as torch and numba allow once that pays."
-    if count * size <= 1 << 12:
+    threads = min(torch.get_num_threads(), _limit(), count) if count * size > 1 << 12 else 1
+    if threads == 1 and count * size <= 1 << 18:
         return work(0, count) or 0
-    threads = min(torch.get_num_threads(), _limit(), count)
-    per = max(1, min((1 << 18) // size, -(-count // (4 * threads)) if threads > 1 else count))
+    least = -(-(1 << 11) // size)  # less is not worth a call
+    share = max(least, -(-count // (4 * threads))) if threads > 1 else count
+    per = max(1, min((1 << 18) // size, share))
     starts = range(0, count, per)
-    if threads > 1:
-        return _in_threads(work, starts, per, count, threads)
+    if threads > 1 and len(starts) > 1:
+        return _in_threads(work, starts, per, count, min(threads, len(starts)))
     return max(work(a, min(a + per, count)) or 0 for a in starts)
 
 

@@ -8,23 +8,24 @@ from __future__ import annotations
 import numpy as np
 
 # %% auto #0
-__all__ = ['KERNELS', 'solve_exact', 'solve_one']
+__all__ = ['CALLED', 'INLINED', 'KERNELS', 'solve_exact', 'solve_one']
 
-# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #1967633d
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
 def _read_costs(c, b, weight, flip, s):
     "s = weight * c[b], transposed when `flip`; 0: all finite, 1: some +inf (forbidden), 2: NaN or -inf."
     odd, status = 0, 0
     if flip:
         for j in range(c.shape[2]):
             for i in range(c.shape[1]):
-                s[j, i] = weight * c[b, i, j]
+                x = weight * c[b, i, j]
+                s[j, i] = x
+                odd += x - x != 0
     else:
         for i in range(c.shape[1]):
             for j in range(c.shape[2]):
-                s[i, j] = weight * c[b, i, j]
-    for i in range(s.shape[0]):
-        for j in range(s.shape[1]):
-            odd += s[i, j] - s[i, j] != 0
+                x = weight * c[b, i, j]
+                s[i, j] = x
+                odd += x - x != 0
     if odd:
         for i in range(s.shape[0]):
             for j in range(s.shape[1]):
@@ -77,17 +78,6 @@ def _two_least(c, i, v):
     k = min(k, d)
     return min(a, k), min(min(e, g), max(a, k))
 
-# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #7d158e4f
-def _two_least_short(c, i, v):
-    "The two least of c[i] - v and the first place of the least, for rows of a few columns."
-    u1, u2, j1 = np.inf, np.inf, 0
-    for j in range(v.size):
-        p = c[i, j] - v[j]
-        u2 = min(u2, max(p, u1))
-        j1 = j if p < u1 else j1
-        u1 = min(p, u1)
-    return u1, u2, j1
-
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #59f5e3bf
 def _lower_prices(c, x, y, v, free, n_free):
     "Augmenting row reduction: one pass over the free rows; returns how many stay free."
@@ -96,11 +86,16 @@ def _lower_prices(c, x, y, v, free, n_free):
         i = free[at]
         at += 1
         tries += 1
+        j1 = 0
         if v.size <= 12:
-            u1, u2, j1 = _two_least_short(c, i, v)
+            u1, u2 = np.inf, np.inf
+            for j in range(v.size):
+                p = c[i, j] - v[j]
+                u2 = min(u2, max(p, u1))
+                j1 = j if p < u1 else j1
+                u1 = min(p, u1)
         else:
             u1, u2 = _two_least(c, i, v)
-            j1 = 0
             while c[i, j1] - v[j1] != u1:
                 j1 += 1
         other, price = y[j1], v[j1] - (u2 - u1)
@@ -114,18 +109,14 @@ def _lower_prices(c, x, y, v, free, n_free):
                     j2 += 1
                 j1 = j2
                 other = y[j1]
-            if other >= 0:
-                if lowers:
-                    at -= 1
-                    free[at] = other
-                else:
-                    free[kept] = other
-                    kept += 1
-        elif other >= 0:
-            free[kept] = other
-            kept += 1
         if other >= 0:
             x[other] = -1
+            if lowers and tries < v.size:
+                at -= 1
+                free[at] = other
+            else:
+                free[kept] = other
+                kept += 1
         x[i] = j1
         y[j1] = i
     return kept
@@ -297,6 +288,8 @@ def solve_one(c, sign, pairs):
     worst = solve_exact(c.reshape(1, h, w), sign, 0, 0.0, pairs.reshape(2, 1, pairs.shape[1]), facts, 0, 1)
     return worst, facts[0, 0], facts[1, 0]
 
-
-KERNELS = (_read_costs, _cheapest_rows, _two_least, _two_least_short, _lower_prices, _least, _shortest_path)
-KERNELS += (_augment, _dual_bound, _begin, _exact, _write_exact, _write_none, solve_exact, solve_one)
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #acfb6989
+CALLED = (_least, _shortest_path, solve_exact, solve_one)
+INLINED = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _augment, _dual_bound, _begin, _exact)
+INLINED += (_write_exact, _write_none)
+KERNELS = CALLED + INLINED

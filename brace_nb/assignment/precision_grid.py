@@ -22,6 +22,8 @@ DISTRIBUTION_TITLES = {
     "one_minus_half_normal": "1 - half-normal",
     "sparse": "sparse",
 }
+
+# %% ../../nbs/4_assignment/09_precision_grid.ipynb #5b1d9c02
 METHOD_TITLES = {
     "exact": "exact",
     "greedy_delta": "greedy, lead",

@@ -35,7 +35,12 @@ class Assignment(NamedTuple):
     total: Tensor | np.ndarray  # Sum of the chosen cells, float64, shape (...)
     gap: Tensor | np.ndarray  # At most this far from the optimum, float64, shape (...); NaN if not valid
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #0d54bade
+# %% ../../nbs/4_assignment/01_solvers.ipynb #0ce3e891
+def _elsewhere(cost):
+    "Is it a tensor that is not on the CPU?"
+    return isinstance(cost, Tensor) and cost.device.type != "cpu"
+
+
 def _read(cost, maximize):
     "The cost as floating-point matrices (B, h, w) of 32 or 64 bits, and its leading shape."
     x = check_cost(cost, maximize, empty=True)
@@ -46,11 +51,11 @@ def _read(cost, maximize):
     lead, (h, w) = x.shape[:-2], x.shape[-2:]
     return x.reshape(math.prod(lead), h, w), lead
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #acb75945
+# %% ../../nbs/4_assignment/01_solvers.ipynb #1702c7b9
 def _read_in_place(cost):
     "The cost as an array (B, h, w) to be read as it is, and its leading shape; None for other costs."
     if isinstance(cost, Tensor):
-        if cost.dtype not in (torch.float32, torch.float64) or cost.device.type != "cpu":
+        if cost.dtype not in (torch.float32, torch.float64) or _elsewhere(cost):
             return None
         cost = cost.detach().numpy()
     if not isinstance(cost, np.ndarray) or cost.dtype.char not in "fd" or not cost.dtype.isnative:
@@ -85,17 +90,18 @@ def _nothing(x, lead, cost):
     valid, zero = x.new_ones(lead, dtype=torch.bool), x.new_zeros(lead, dtype=torch.float64)
     return Assignment(*(like(f, cost) for f in (pairs, pairs.clone(), valid, zero, zero.clone())))
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #86c3e9b1
+# %% ../../nbs/4_assignment/01_solvers.ipynb #698e6695
 def _checked(c, sign, lead, pairs, facts, worst, sweeps):
     "Fields of an answer, tightened by sweeps; ValueError when the worst status says so."
-    x, valid = torch.from_numpy(c), facts[1] == facts[1]
+    total, gap = facts
+    valid = gap == gap
     if worst == 2:
-        check_cost(x.reshape((*lead, *x.shape[1:])), sign > 0)
+        check_cost(c.reshape((*lead, *c.shape[1:])), sign > 0)
     if worst:
-        _check_possible(x, sign, lead, valid)
-    fields = pairs[0], pairs[1], valid, facts[0], facts[1]
+        _check_possible(torch.from_numpy(c), sign, lead, valid)
+    fields = *pairs, valid, total, gap
     if sweeps:
-        tighten(x, sign, Assignment(*map(torch.from_numpy, fields)), sweeps)
+        tighten(torch.from_numpy(c), sign, Assignment(*map(torch.from_numpy, fields)), sweeps)
     return fields
 
 
@@ -105,7 +111,7 @@ def _packed(fields, lead, cost):
         fields = [f.reshape((*lead, *f.shape[1:])) for f in fields]
     if isinstance(cost, Tensor):
         return Assignment(*map(torch.from_numpy, fields))
-    return Assignment(*(f[()] for f in fields))
+    return Assignment(*(fields if lead else (f[()] for f in fields)))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #df09c345
 def _by_kernel(cost, sign, kernel, count, weight, sweeps):
@@ -120,13 +126,15 @@ def _by_kernel(cost, sign, kernel, count, weight, sweeps):
     pairs, facts, worst = run_kernel(kernel, c, sign, count, weight)
     return _packed(_checked(c, sign, lead, pairs, facts, worst, sweeps), lead, cost)
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #61f5195c
+# %% ../../nbs/4_assignment/01_solvers.ipynb #09002b60
 _IN_PLACE = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 def _one_exact(cost, sign):
     "The exact answer for one array (h, w) that can be read in place; None for all that needs a closer look."
-    if cost.ndim != 2 or cost.dtype not in _IN_PLACE or not cost.size or not cost.flags.carray:
+    if type(cost) is not np.ndarray or cost.ndim != 2 or cost.dtype not in _IN_PLACE:
+        return None
+    if not cost.size or not cost.flags.carray:
         return None
     pairs = np.empty((2, min(cost.shape)), np.int64)
     status, total, gap = compiled(solve_one)(cost, sign, pairs)
@@ -181,7 +189,7 @@ def _check_options(select, steps, lookahead, sweeps, factor, temperature, coldes
         if not 0 < value < math.inf:
             raise ValueError(f"`{name}` is a positive number; got {value!r}.")
 
-# %% ../../nbs/4_assignment/01_solvers.ipynb #9d380de9
+# %% ../../nbs/4_assignment/01_solvers.ipynb #c7ecc62e
 def _recursive_for(shape, method, options):
     "The method for this shape: on a single line there is no other cell to compare with. Completes `steps`."
     if options["steps"] is None:
@@ -194,7 +202,7 @@ def _solve(cost, sign, method, options, sweeps):
     kernel = None if callable(method) else METHODS[method].kernel
     if method == "recursive_top2" and options["select"] != "stepped":
         kernel = None
-    if kernel is None or isinstance(cost, Tensor) and cost.device.type != "cpu":
+    if kernel is None or _elsewhere(cost):
         return _by_tensors(cost, sign, method, options, sweeps)
     count = {"greedy_delta": options["lookahead"], "recursive_top2": options["steps"]}.get(method, 0)
     return _by_kernel(cost, sign, kernel, count, 1 / options["factor"], sweeps)
@@ -222,9 +230,8 @@ def assign(
         raise ValueError(f"unknown method; got {method!r}. Choose one of {', '.join(METHODS)}.")
     _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest)
     sign = 1.0 if maximize else -1.0
-    answer = _one_exact(cost, sign) if method == "exact" and type(cost) is np.ndarray else None
-    if answer is not None:
-        return answer
+    if method == "exact" and not _elsewhere(cost):
+        return _one_exact(cost, sign) or _by_kernel(cost, sign, solve_exact, 0, 0.0, 0)
     options = dict(select=select, steps=steps, factor=factor, lookahead=lookahead)
     options |= dict(temperature=temperature, noise=noise, coldest=coldest, seed=seed)
     if isinstance(method, str) and method.startswith("recursive"):

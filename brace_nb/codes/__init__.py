@@ -4,7 +4,7 @@
 __all__ = []
 
 # %% ../../nbs/2_codes/zz_init.ipynb #3f1f002e
-from ..core.lazy import lazy
+from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

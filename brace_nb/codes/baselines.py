@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .training_pairs import embedding_tensor
+from .pairing import embedding_tensor
 from ..core import as_tensor, like, random_rotation
 
 # %% auto #0

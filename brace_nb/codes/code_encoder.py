@@ -10,12 +10,12 @@ import math
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .heads import BinaryHead, TernaryHead, alignment_loss, uniformity_loss
 from .packing import pack, pack_ternary
 from .projection import binarize, ternarize
-from .training_pairs import ShuffledPairs, embedding_tensor, paired_embeddings
+from .pairing import ShuffledPairs, embedding_tensor, paired_embeddings
 from ..core import EarlyStopping, atomic_path, existing_file, like, malformed, train
 from ..foundations import clip_loss
 
@@ -145,6 +145,12 @@ class CodeEncoder:
             torch.manual_seed(seed)
             return nn.ModuleDict(dict(image=head(images, *shape), text=head(texts, *shape)))
 
+    def _new_heads(self, features, seed, device):
+        "Untrained heads on the device; what was trained before is forgotten."
+        heads = self._build(*features, seed).to(device)
+        self._forget(features)
+        return heads
+
     def fit(
         self,
         image_embeddings,  # (N, features), array or tensor
@@ -165,18 +171,17 @@ class CodeEncoder:
     ) -> CodeEncoder:  # Itself, with the weights of the last epoch in use
         "Train both heads from the start; after Ctrl-C the last finished epoch stays usable."
         _check_schedule(epochs, batch_size, learning_rate, gamma, patience, validation)
-        device = device or (image_embeddings.device if isinstance(image_embeddings, Tensor) else "cpu")
+        device = device or getattr(image_embeddings, "device", "cpu")
         data = paired_embeddings(image_embeddings, text_embeddings, pairs, "training", device)
-        features = data[0].shape[1], data[1].shape[1]
+        features = tuple(side.shape[1] for side in data[:2])
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, features)
-        heads = self._build(*features, seed).to(device)
+        heads = self._new_heads(features, seed, device)
         run = _Training(heads, data, held, batch_size, seed, self.config["ternary"], align, uniform)
-        per_epoch, optimizer = run.batches.per_epoch, run.optimizer(learning_rate, weight_decay)
-        self._forget(features)
         callbacks = [run.limit_scale, _EpochEnd(self, run, patience, callback)]
-        schedule = partial(_falling, learning_rate, gamma, per_epoch)
+        schedule = partial(_falling, learning_rate, gamma, run.batches.per_epoch)
+        optimizer, steps = run.optimizer(learning_rate, weight_decay), epochs * run.batches.per_epoch
         try:
-            train(run.objective, optimizer, epochs * per_epoch, learning_rate=schedule, callbacks=callbacks)
+            train(run.objective, optimizer, steps, learning_rate=schedule, callbacks=callbacks)
         finally:
             self._settle(heads)
         return self

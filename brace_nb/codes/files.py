@@ -96,11 +96,6 @@ def binarize_file(
     with atomic_path(target) as temporary, open(temporary, "wb") as out:
         _write_header(out, matrix, packed, ternary)
         seen = _stream(matrix, out, packed, ternary, chunk_rows or max(1, 2**21 // max(matrix.dim, 1)))
-    return dict(
-        rows=matrix.rows,
-        dim=matrix.dim,
-        bytes_in=source.stat().st_size,
-        bytes_out=target.stat().st_size,
-        active_median=_quantile(seen, 0.5),
-        active_q97=_quantile(seen, 0.97),
-    )
+    sizes = dict(bytes_in=source.stat().st_size, bytes_out=target.stat().st_size)
+    active = dict(active_median=_quantile(seen, 0.5), active_q97=_quantile(seen, 0.97))
+    return dict(rows=matrix.rows, dim=matrix.dim) | sizes | active

@@ -4,7 +4,7 @@
 __all__ = []
 
 # %% ../../nbs/7_companion/zz_init.ipynb #7232cc2d
-from ..core.lazy import lazy
+from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -27,6 +27,7 @@ __getattr__, __dir__, __all__ = lazy(
     warm="die_with_parent serve submit warm_process",
     publishing="collect forget_lost join_tables publish read_facts split_tables",
     runs="provenance run_one",
-    engine="Follow job make",
+    engine="job keep make",
+    progress="Follow",
     cli="main parser readme",
 )

@@ -14,41 +14,42 @@ __all__ = ['readme', 'parser', 'main']
 
 # %% ../../nbs/7_companion/12_cli.ipynb #4c37ed62
 def _figures(a) -> int:
-    from brace_nb.companion.engine import make
+    from brace_nb.companion.engine import keep, make
 
     if a.cell_seconds:
         os.environ["BRACE_NB_CELL_SECONDS"] = str(a.cell_seconds)
+    if a.accept:
+        return keep(a.profile, a.accept)
     options = dict(dry_run=a.dry_run, snakemake_profile=a.snakemake_profile, force=a.force, strict=a.strict)
-    return make(a.profile, a.only, a.cores, **options, accepted=a.accept)
+    return make(a.profile, a.only, a.cores, **options)
 
 
 def _job(a) -> int:
+    from brace_nb.companion import processes
     from brace_nb.companion.warm import VARIABLE, submit
 
     job = dict(name=a.name, profile=a.profile, force=a.force)
+    processes.follow_parent()
     if os.environ.get(VARIABLE):
         return submit(os.environ[VARIABLE], job)
-    from brace_nb.companion import engine, processes
+    from brace_nb.companion import engine
 
-    processes.follow_parent()
     return engine.job(**job)
 
 # %% ../../nbs/7_companion/12_cli.ipynb #62fb4e13
 def _list(a) -> int:
     from brace_nb.companion.experiments import find_experiments
     from brace_nb.companion.schedule import known_seconds
-    from brace_nb.companion.staleness import result_of, stale
+    from brace_nb.companion.staleness import stale
 
     broken = {}
     found, published = find_experiments(a.profile, broken), known_seconds(a.profile)
     waiting = stale(found)
     print(f"{'experiment':34} {'seconds':>8}  {'rows':>4}  state")
     for name, e in found.items():
-        result = result_of(e)
-        seconds = result["run"]["seconds"] if result else published.get(name, "")
         state = waiting[name][0] if name in waiting else "up to date"
         needs = f"; needs {', '.join(e.needs)}" if e.needs else ""
-        print(f"{name:34} {seconds:>8}  {len(e.claims):>4}  {state}{needs}")
+        print(f"{name:34} {published.get(name, ''):>8}  {len(e.claims):>4}  {state}{needs}")
     for name, why in broken.items():
         print(f"{name:34} {'':>8}  {'':>4}  cannot run: {why}")
     return int(bool(broken))
@@ -72,7 +73,7 @@ def _claims(a) -> int:
 
 # %% ../../nbs/7_companion/12_cli.ipynb #bca2ef8c
 def _binarize(a) -> int:
-    from brace_nb.codes.codes import binarize_file
+    from brace_nb.codes import binarize_file
 
     options = dict(packed=not a.dense, ternary=a.ternary, chunk_rows=a.rows, key=a.key)
     for key, value in binarize_file(a.source, a.target, **options).items():
@@ -91,7 +92,7 @@ def _json(report: dict) -> str:
 
 # %% ../../nbs/7_companion/12_cli.ipynb #7465d64c
 def _evaluate(a) -> int:
-    from brace_nb.evaluation.report import evaluate_files, report_text
+    from brace_nb.evaluation import evaluate_files, report_text
 
     if len(a.embeddings) > 2:
         raise ValueError(f"give one file, or the images and then the texts; got {len(a.embeddings)} files.")

@@ -32,7 +32,7 @@ def without_docstrings(
 
 
 def _lazy_calls(tree: ast.AST) -> list[ast.Call]:
-    "Calls of `brace_nb.core.lazy`."
+    "Calls of `brace_nb.core.lazy_names`."
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return [call for call in calls if getattr(call.func, "id", "") == "lazy"]
 

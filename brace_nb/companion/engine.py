@@ -15,12 +15,13 @@ from ..core.files import read_json, write_atomic
 from . import experiments, processes, publishing, runs, schedule, warm
 from .experiments import Experiment
 from .folders import derived, figures_folder, root
+from .progress import Follow
 from .ledger_pages import problems, to_text
 from .dependencies import code_closure
 from .staleness import accept, damaged, fingerprint, result_of, stale
 
 # %% auto #0
-__all__ = ['job', 'Follow', 'make']
+__all__ = ['job', 'make', 'keep']
 
 # %% ../../nbs/7_companion/11_engine.ipynb #b46ceb1c
 def _say_state(name: str, profile: str, state: str, start: float) -> None:
@@ -57,62 +58,6 @@ def job(
         print(log.read_text(), file=sys.stderr)
         return 1
     return 0
-
-# %% ../../nbs/7_companion/11_engine.ipynb #a17c4b74
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
-
-
-class Follow:
-    "Prints which experiment starts and ends, k of n, the time so far and the time that is left."
-
-    def __init__(self, todo: list[Experiment], cores: int = 1, say=print):
-        self.todo = {e.name: e for e in todo}
-        self.cores, self.say = cores, say
-        self.start = self.beat = time.time()
-        self.states, self.started, self.took = {}, {}, {}  # By name: last state, when it began, its seconds
-        known = schedule.known_seconds(todo[0].profile) if todo else {}
-        self.seconds = schedule.expected_seconds(self.todo, known)
-
-    def left(self) -> float:
-        "Seconds until everything is done, by the times of earlier runs."
-        open_ = {n: e for n, e in self.todo.items() if self.states.get(n, "running") == "running"}
-        passed = {n: time.time() - self.started[n] for n in open_ if n in self.started}
-        rest = {n: max(self.seconds[n] - passed.get(n, 0), 0.05 * self.seconds[n]) for n in open_}
-        return schedule.time_left(open_, rest, passed.keys(), self.cores)
-
-    def tell(self, text: str) -> None:
-        "A line with k of n, the time so far and what is left."
-        ended = sum(s != "running" for s in self.states.values())
-        clock = _clock(time.time() - self.start)
-        self.say(f"[{ended}/{len(self.todo)}] {clock}, about {_clock(self.left())} left  {text}", flush=True)
-        self.beat = time.time()
-
-    def _news(self, experiment: Experiment) -> dict | None:
-        "The state of a job, when it is another than the one reported."
-        path = derived(experiment.profile) / "state" / f"{experiment.name}.json"
-        now = read_json(path) if path.exists() else None
-        return now if now and now["state"] != self.states.get(experiment.name) else None
-
-    def _report(self, name: str, now: dict) -> None:
-        "Say what became of a job."
-        self.states[name] = now["state"]
-        if now["state"] == "running":
-            self.started[name] = time.time()
-            return self.tell(f"{name}: running")
-        self.took[name] = now["seconds"]
-        self.tell(f"{name}: {now['state']} in {now['seconds']:.0f} s")
-        if now["state"] == "failed":
-            log = derived(self.todo[name].profile) / "logs" / f"{name}.log"
-            self.say(log.read_text(errors="replace")[-6000:], flush=True)
-
-    def look(self) -> None:
-        "Report what changed since the last look; a sign of life every half minute."
-        for name, e in self.todo.items():
-            if now := self._news(e):
-                self._report(name, now)
-        if time.time() - self.beat > 30:
-            self.tell("running: " + ", ".join(n for n, s in self.states.items() if s == "running"))
 
 # %% ../../nbs/7_companion/11_engine.ipynb #f3531466
 def _costs(results: list[dict], cores: int) -> dict:
@@ -157,28 +102,18 @@ def _clear(profile: str, todo: list[Experiment]) -> None:
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1b9d51ec
 _ALWAYS = ("papermill", "execnb.shell", "yaml")
-_SCIENCE = (
-    *(
-        "matplotlib.pyplot",
-        "pandas",
-        "torch",
-        "scipy.stats",
-        "sklearn.linear_model",
-        "pyarrow.parquet",
-        "numba",
-    ),
-    "brace_nb.foundations:import_open_clip",
-)
+_LIBRARIES = "matplotlib.pyplot pandas torch scipy.stats sklearn.linear_model pyarrow.parquet numba"
+_SCIENCE = (*_LIBRARIES.split(), "brace_nb.foundations:import_open_clip")
+_PARTS = {"foundations", "codes", "ndim", "assignment", "evaluation", "grounding"}
 
 
 def _preload(todo: list[Experiment]) -> tuple[str, ...]:
     "What the warm process imports for these experiments: everything, when they reach beyond the companion."
     sources = [source for e in todo for source in e.sources]
     parts = {module.split(".")[1] for module in code_closure(sources) if "." in module}
-    science = parts & {"foundations", "codes", "ndim", "assignment", "evaluation", "grounding"}
-    return _ALWAYS + _SCIENCE if science else _ALWAYS
+    return _ALWAYS + _SCIENCE if parts & _PARTS else _ALWAYS
 
-
+# %% ../../nbs/7_companion/11_engine.ipynb #ec1c39de
 def _surroundings(profile: str, socket: str) -> dict[str, str]:
     "Variables for Snakemake and its jobs; it keeps its own files below `data/derived`, also without a home."
     cache = derived(profile) / ".cache"
@@ -273,21 +208,29 @@ def _plan(chosen: dict[str, Experiment], profile: str, force: bool, say) -> dict
     return reasons
 
 # %% ../../nbs/7_companion/11_engine.ipynb #8f4298eb
+def _choose(profile: str, only: str) -> tuple[dict[str, Experiment], dict[str, str]]:
+    "The experiments that are meant and those they need; and those meant that cannot run, with the reason."
+    experiments.require(experiments.load_profile(profile))
+    broken = {}
+    chosen = experiments.select(experiments.find_experiments(profile, broken), only, broken)
+    return chosen, {n: why for n, why in broken.items() if experiments.chosen_by(n, only)}
+
+
 def _say_broken(broken: dict[str, str], say) -> None:
     "Notebooks that cannot run; the others go on."
     for name, why in broken.items():
         say(f"  ! {name} cannot run: {why}", flush=True)
 
-
-def _accept(chosen: dict[str, Experiment], say) -> int:
-    "Keep results by hand."
-    for e in chosen.values():
-        changed = accept(e, os.environ.get("USER", "somebody"))
-        write_atomic(runs.stamp(e), json.dumps(fingerprint(e), indent=1))
-        say(f"{e.name}: kept by hand although {', '.join(changed) or 'nothing changed'}", flush=True)
-    return 0
-
 # %% ../../nbs/7_companion/11_engine.ipynb #3b92067a
+def _report(rows, reasons, chosen, broken, profile, only, code, strict, say) -> int:
+    "Say what became of a run; returns its exit code."
+    wrong = _say_ledger(rows, chosen, profile, only, say)
+    if code:
+        _say_failed([name for name in reasons if stale({name: chosen[name]})], profile, say)
+    _say_broken(broken, say)
+    return code or int(bool(broken)) or (3 if strict and wrong else 0)
+
+# %% ../../nbs/7_companion/11_engine.ipynb #f314e281
 def make(
     profile: str = "cpu",  # Name of a profile
     only: str = "",  # Part or experiment, several with commas
@@ -296,18 +239,11 @@ def make(
     snakemake_profile: str = "",  # Folder of a Snakemake profile, for clusters
     force: bool = False,  # Run the chosen experiments even when nothing changed
     strict: bool = False,  # Fail when a row of the ledger is unmeasured or not as accepted
-    accepted: str = "",  # Experiments whose results are kept although something changed
     say=print,
 ) -> int:  # Exit code
     "Bring the figures of a profile up to date and print the ledger's state."
-    experiments.require(experiments.load_profile(profile))
-    broken = {}
-    found = experiments.find_experiments(profile, broken)
-    chosen = experiments.select(found, accepted or only, broken)
-    broken = {n: why for n, why in broken.items() if experiments.chosen_by(n, only)}
+    chosen, broken = _choose(profile, only)
     with processes.locked(derived(profile) / "lock") as lock:
-        if accepted:
-            return _accept({n: e for n, e in chosen.items() if experiments.chosen_by(n, accepted)}, say)
         _say_broken(broken, say)
         reasons = _plan(chosen, profile, force, say)
         if dry_run:
@@ -316,8 +252,19 @@ def make(
         todo = [chosen[name] for name in reasons]
         code = _run(profile, todo, cores or os.cpu_count() or 1, snakemake_profile, force, lock, say)
         rows = _publish_all(chosen, profile, only, code)
-    wrong = _say_ledger(rows, chosen, profile, only, say)
-    if code:
-        _say_failed([name for name in reasons if stale({name: chosen[name]})], profile, say)
-    _say_broken(broken, say)
-    return code or int(bool(broken)) or (3 if strict and wrong else 0)
+    return _report(rows, reasons, chosen, broken, profile, only, code, strict, say)
+
+# %% ../../nbs/7_companion/11_engine.ipynb #1777cc56
+def keep(
+    profile: str,  # Name of a profile
+    only: str,  # Experiments whose results are kept although something changed
+    say=print,
+) -> int:  # Exit code
+    "Keep results by hand (`brace-nb figures --accept`)."
+    chosen, _ = _choose(profile, only)
+    with processes.locked(derived(profile) / "lock"):
+        for e in (e for e in chosen.values() if experiments.chosen_by(e.name, only)):
+            changed = accept(e, os.environ.get("USER", "somebody"))
+            write_atomic(runs.stamp(e), json.dumps(fingerprint(e), indent=1))
+            say(f"{e.name}: kept by hand although {', '.join(changed) or 'nothing changed'}", flush=True)
+    return 0

@@ -16,9 +16,6 @@ from ..core.files import read_json
 __all__ = ['code_cells', 'parameters', 'Profile', 'load_profile', 'require', 'Experiment', 'find_experiments', 'chosen_by',
            'select']
 
-# %% ../../nbs/7_companion/06_experiments.ipynb #caf9b20b
-from .folders import artifacts, output  # noqa: F401  (until every notebook imports from the part)
-
 # %% ../../nbs/7_companion/06_experiments.ipynb #cac920be
 def _as_python(source: str, where: str) -> str:
     "A cell as Python: IPython's magics and shell lines become the calls that they stand for."
@@ -244,9 +241,6 @@ def find_experiments(
     for name in found:
         _visit(found, name, [], ordered)
     return ordered
-
-# %% ../../nbs/7_companion/06_experiments.ipynb #6bd0111f
-experiments = find_experiments  # the name until every part has moved
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #dd1c27d4
 def chosen_by(

@@ -13,9 +13,6 @@ from .folders import run_facts, run_folder
 # %% auto #0
 __all__ = ['PALETTE', 'METHODS', 'WIDTHS', 'STYLE', 'method_style', 'use_style', 'to_csv', 'save_figure']
 
-# %% ../../nbs/7_companion/01_figures.ipynb #7d9397da
-from .folders import root  # noqa: F401  (until every notebook imports from the part)
-
 # %% ../../nbs/7_companion/01_figures.ipynb #27aa1681
 PALETTE = dict(
     black="#000000",

@@ -187,15 +187,23 @@ def forget_lost(
     return sorted(lost)
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #b18dab6f
+def _measured(folder: Path) -> set[str]:
+    "Rows that the published ledger has a measurement of."
+    path = folder / "claims.json"
+    return {row["id"] for row in read_json(path) if row["measured"] is not None} if path.exists() else set()
+
+
 def collect(
     profile: str,  # Name of a profile
 ) -> list[dict]:  # The ledger
     "Update the ledger with the measurements of all finished experiments."
-    records, finished = {}, set()
+    records, finished, known = {}, set(), _measured(figures_folder(profile))
     for experiment in find_experiments(profile, {}).values():
+        if not result_of(experiment) or damaged(experiment):
+            continue
+        if set(experiment.claims) <= known and keeps_times(experiment, saved_facts(experiment)):
+            continue
         path = experiment.folder / "out" / "claims.json"
-        whole = result_of(experiment) and not damaged(experiment)
-        if whole and not keeps_times(experiment, saved_facts(experiment)):
-            finished.add(experiment.name)
-            records |= read_json(path) if path.exists() else {}
+        finished.add(experiment.name)
+        records |= read_json(path) if path.exists() else {}
     return write_ledger(records, figures_folder(profile), finished)

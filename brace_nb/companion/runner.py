@@ -69,6 +69,11 @@ class CellTimeout(Exception):
     "A cell ran longer than it may."
 
 
+def _place(nb, i):
+    "Number of a cell in the notebook as it is stored, without the parameters that papermill put in."
+    return sum("injected-parameters" not in c.metadata.get("tags", []) for c in nb.cells[:i])
+
+
 def _limit(seconds, number):
     "Let an alarm end the running cell; 0 lets it run."
 
@@ -95,7 +100,7 @@ def _engine():
                 if cell.cell_type != "code":
                     continue
                 nb_man.cell_start(cell, i)
-                _limit(cell_seconds, i)
+                _limit(cell_seconds, _place(nb_man.nb, i))
                 try:
                     cell.outputs = [from_dict(o) for o in shell.run(cell.source)]
                 finally:

@@ -108,7 +108,7 @@ def summary(
     texts = {kind: json.dumps(group, sort_keys=True) for kind, group in groups.items() if group}
     return {kind: hashlib.sha256(text.encode()).hexdigest()[:16] for kind, text in texts.items()}
 
-
+# %% ../../nbs/7_companion/10_runs.ipynb #8c541368
 def _prepare(experiment: Experiment, inputs: dict[str, str]) -> Path:
     "The folder to work in; what a run of other inputs left there is deleted."
     work = experiment.folder / "work"

@@ -4,6 +4,7 @@
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #f3a83f3f
 from __future__ import annotations
+import contextlib
 import hashlib
 import json
 import os
@@ -69,11 +70,13 @@ def _short(text: str) -> str:
 
 
 def _result_digests(experiment: Experiment) -> dict[str, str]:
-    "The needed results, as far as they exist."
+    "The needed results, as far as they exist; one whose file is damaged has to be made again."
     found = {}
     for need in experiment.needs:
         path = derived(experiment.profile) / "runs" / need / "out" / "result.json"
-        found[f"results of {need}"] = read_json(path)["output"] if path.exists() else "missing"
+        found[f"results of {need}"] = "missing"
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            found[f"results of {need}"] = read_json(path)["output"]
     return found
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #9cba05f4
@@ -127,21 +130,25 @@ def result_of(
     except ValueError:
         return None
 
+# %% ../../nbs/7_companion/07_staleness.ipynb #20213202
+def _fault(path: Path, digits: str) -> str:
+    "What is wrong with a file of a result; empty when nothing is."
+    if not path.is_file():
+        return "was deleted"
+    return "" if digest(path) == digits else "is damaged"
+
 
 def damaged(
     experiment: Experiment,
 ) -> list[str]:  # Sentences; empty when all is well, or when there is no result
     "Compare every file of a result with the digest that was taken when it was made."
-    folder, faults = experiment.folder / "out", []
-    result = result_of(experiment)
-    if result is None and (folder / "result.json").exists():
-        return ["its result.json is damaged"]
-    for name, digits in result["files"].items() if result else ():
-        if not (folder / name).is_file():
-            faults.append(f"its {name} was deleted")
-        elif digest(folder / name) != digits:
-            faults.append(f"its {name} is damaged")
-    return faults
+    folder, result = experiment.folder / "out", result_of(experiment)
+    if result is None:
+        return ["its result.json is damaged"] if (folder / "result.json").exists() else []
+    if not isinstance(result["files"], dict):
+        return ["its result.json is from an earlier version of the engine"]
+    faults = {name: _fault(folder / name, digits) for name, digits in result["files"].items()}
+    return [f"its {name} {fault}" for name, fault in faults.items() if fault]
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #f903e50d
 def reasons_to_run(

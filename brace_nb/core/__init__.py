@@ -4,16 +4,14 @@
 __all__ = []
 
 # %% ../../nbs/0_core/zz_init.ipynb #aaabdb81
-from .lazy import lazy
+from .lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     arrays="as_tensor check_finite like normalize random_rotation rows widen",
     demo="expect_fail",
-    files=(
-        "MATRIX_FORMATS MatrixFile atomic_path existing_file malformed open_matrix read_arrays "
-        "read_json write_atomic"
-    ),
+    files="atomic_path existing_file malformed read_json write_atomic",
+    matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
     training="Bar EarlyStopping TrainingState deferred_interrupt train",
 )

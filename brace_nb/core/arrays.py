@@ -18,17 +18,21 @@ __all__ = ['as_tensor', 'widen', 'check_finite', 'rows', 'normalize', 'like', 'r
 _NATIVE = {"uint16": np.int32, "uint32": np.int64, "uint64": np.float64, "bfloat16": np.float32}
 
 
+def _readable_type(a, name):
+    "A type that torch reads and that holds every value of the array."
+    if a.dtype.name in _NATIVE:
+        return _NATIVE[a.dtype.name]
+    if a.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be real numbers; got dtype {a.dtype}. Convert it first.")
+    return np.float64 if a.dtype.kind == "f" and a.itemsize > 8 else a.dtype.newbyteorder("=")
+
+
 def _native(a, name):
     "An array in a type and a layout that torch reads, copied only where it must be."
     masked = int(np.ma.getmaskarray(a).sum()) if isinstance(a, np.ma.MaskedArray) else 0
     if masked:
         raise ValueError(f"{name} must not be masked; got {masked} masked entries. Fill them first.")
-    dtype = _NATIVE.get(a.dtype.name)
-    if dtype is None and a.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be real numbers; got dtype {a.dtype}. Convert it first.")
-    if dtype is None and a.dtype.kind == "f" and a.itemsize > 8:
-        dtype = np.float64
-    a = np.asarray(a, dtype or a.dtype.newbyteorder("="))
+    a = np.asarray(a, _readable_type(a, name))
     return a.copy() if min(a.strides, default=0) < 0 else a
 
 # %% ../../nbs/0_core/00_arrays.ipynb #ff9b3cb0
@@ -39,9 +43,7 @@ def as_tensor(
     "Anything that holds real numbers as a tensor, without a copy where possible."
     if isinstance(x, Tensor):
         if x.is_complex():
-            raise ValueError(
-                f"{name} must be real numbers; got dtype {x.dtype}. Take the real part or the modulus."
-            )
+            raise ValueError(f"{name} must be real numbers; got dtype {x.dtype}. Take the real part.")
         return x
     try:
         a = np.asanyarray(x)
@@ -105,6 +107,15 @@ def _power_of_two(t):
     return t * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
 
 
+def _check_directions(t, name):
+    "Raise ValueError naming the rows of zeros."
+    zero = (t == 0).all(-1).flatten().nonzero().flatten()
+    if len(zero):
+        raise ValueError(
+            f"{name}: a zero row has no direction; got rows {zero[:5].tolist()} of zeros. Drop them."
+        )
+
+# %% ../../nbs/0_core/00_arrays.ipynb #db1e1ac1
 def normalize(
     t: Tensor,  # Finite, floating, shape (..., D)
     name: str = "embeddings",  # For the error
@@ -113,15 +124,11 @@ def normalize(
     length = torch.linalg.vector_norm(t, dim=-1, keepdim=True)
     limits = torch.finfo(t.dtype)
     safe = (length > limits.tiny**0.5 / limits.eps) & (length < limits.max**0.5)
-    if not safe.all():
-        zero = (t == 0).all(-1).flatten().nonzero().flatten()
-        if len(zero):
-            raise ValueError(
-                f"{name}: a zero row has no direction; got rows {zero[:5].tolist()} of zeros. Drop them."
-            )
-        scaled = torch.where(safe, t, _power_of_two(t))
-        return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-    return t / length
+    if safe.all():
+        return t / length
+    _check_directions(t, name)
+    scaled = torch.where(safe, t, _power_of_two(t))
+    return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
 
 # %% ../../nbs/0_core/00_arrays.ipynb #cf2b73be
 def like(

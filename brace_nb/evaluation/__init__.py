@@ -4,7 +4,7 @@
 __all__ = []
 
 # %% ../../nbs/5_evaluation/zz_init.ipynb #aaabdb81
-from ..core.lazy import lazy
+from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

@@ -4,7 +4,7 @@
 __all__ = []
 
 # %% ../../nbs/1_foundations/zz_init.ipynb #c263821e
-from ..core.lazy import lazy
+from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..core.files import malformed, read_arrays
+from ..core.files import malformed
+from ..core.matrix_files import read_arrays
 from .tuples import Tuples
 
 # %% auto #0

@@ -124,16 +124,16 @@ def _cells_that_count(problem, w):
     return sum(s for p, s in region_sizes(n, size).items() if w[partitions(n).index(p)] > 0)
 
 
-def _minus_target(problem, where, now, weight, exact, own):
+def _minus_target(problem, where, finite, weight, exact, own):
     "Subtract the target of each cell of a block from `weight`; returns sum(target * logits)."
     smooth, size = problem.smoothing, problem.batch_size
     if own is None:
         at = problem.anchors(where)
         weight[at] -= (1 - smooth) / size
-        return (1 - smooth) / size * now[at].double().sum().item()
+        return (1 - smooth) / size * finite[at].double().sum().item()
     target = _softmax_sum(exact(where), own, where).mul_((1 - smooth) / (problem.n * size))
     weight -= target
-    return (target * now.masked_fill(now == -math.inf, 0)).sum().item()
+    return (target * finite).sum().item()
 
 # %% ../../nbs/3_ndim/08a_streaming.ipynb #ad4c6508
 def _walk_twice(problem, tiles, wanted, scale, bias, w, operands):
@@ -150,10 +150,11 @@ def _walk_twice(problem, tiles, wanted, scale, bias, w, operands):
             logits = problem.logits(where, scale, bias, w, operands)
         with torch.no_grad():
             now = logits.detach()
+            finite = now if w is None else now.masked_fill(now == -math.inf, 0)
             weight = _softmax_sum(now, lse, where).div_(cells)
-            value -= _minus_target(problem, where, now, weight, exact, own)
+            value -= _minus_target(problem, where, finite, weight, exact, own)
             if smooth:
-                value -= smooth / kept * now.masked_fill(now == -math.inf, 0).sum().item()
+                value -= smooth / kept * finite.sum().item()
                 weight -= smooth / kept * (now > -math.inf).to(now.dtype)
         if wanted:
             logits.backward(weight)
