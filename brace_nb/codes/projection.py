@@ -156,7 +156,7 @@ def certified_prefix(
     found = x >= s.gather(-1, K), K[..., 0] + 1, (bound <= best).all(-1)
     return CertifiedPrefix(*(like(a, v) for a in found))
 
-# %% ../../nbs/2_codes/00_projection.ipynb #7268f840
+# %% ../../nbs/2_codes/00_projection.ipynb #d1b97203
 def _piece(part):
     "A contiguous native float32 or float64 array of shape (rows, D); a view when possible."
     part = np.require(widen(as_tensor(part, "embeddings")).numpy(), None, "CA")
@@ -168,19 +168,23 @@ def _piece(part):
     return part
 
 
-def _codes_of_piece(part, signed, shape, start):
-    "Codes of one piece of an array of this shape, (rows, D)."
+def _project_piece(part, place, signed, shape, start):
+    "Write the codes of one piece, (rows, D), of an array of this shape to its place."
     from brace_nb.codes.projection_kernels import project_rows
 
     size = abs(part) if signed else part[:]
     size.flags.writeable = False  # so that numba sees one type
-    code, bad = np.empty(part.shape, np.bool_), np.empty(len(part), np.bool_)
+    direct = not signed and place.flags.c_contiguous
+    code = place.reshape(part.shape) if direct else np.empty(part.shape, np.bool_)
+    bad = np.empty(len(part), np.bool_)
     project_rows(size, size.view(f"i{size.itemsize}"), code, bad)
     if bad.any():
         check_nonnegative(size, shape=shape, start=start)
-    return np.where(part < 0, np.int8(-1), np.int8(1)) * code if signed else code
+    if not direct:
+        code = np.where(part < 0, np.int8(-1), np.int8(1)) * code if signed else code
+        place[...] = code.reshape(place.shape)
 
-# %% ../../nbs/2_codes/00_projection.ipynb #e7643c52
+# %% ../../nbs/2_codes/00_projection.ipynb #85d73ed5
 def _project_on_cpu(v, out, signed, entries=1 << 18):
     "Fill the array `out` with the codes of `v`, about `entries` numbers at a time."
     shape = tuple(v.shape)
@@ -191,10 +195,8 @@ def _project_on_cpu(v, out, signed, entries=1 << 18):
     step = max(1, entries // max(per, 1))
 
     def work(start):
-        place = out[start : start + step]
-        part = _piece(v[start : start + step])
-        code = _codes_of_piece(part, signed, shape, start * per // shape[-1])
-        place[...] = code.reshape(place.shape)
+        part, place = _piece(v[start : start + step]), out[start : start + step]
+        _project_piece(part, place, signed, shape, start * per // shape[-1])
 
     parallel_map(work, range(0, len(v) if per else 0, step))
 
