@@ -5,16 +5,17 @@
 # %% auto #0
 __all__ = ['project_rows']
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #1d12e724
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #5b3aaa45
 import numba
 import numpy as np
 
 _compiled = numba.njit(
     fastmath={"reassoc", "nsz"}, error_model="numpy", nogil=True, cache="__file__" in globals()
 )
+_inlined = numba.njit(inline="always")
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #535b9b1b
-@_compiled
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #8cb4902e
+@_inlined
 def _sum(v):
     total = 0.0
     for i in range(v.size):
@@ -22,7 +23,7 @@ def _sum(v):
     return total
 
 
-@_compiled
+@_inlined
 def _extremes(bits):
     "Largest and smallest bit pattern."
     top, least = bits[0], bits[0]
@@ -41,7 +42,7 @@ def _strange(v, infinity):
     return False
 
 
-@_compiled
+@_inlined
 def _steps(v):
     "Does the row fall somewhere, does it rise somewhere?"
     falls, rises = False, False
@@ -50,8 +51,8 @@ def _steps(v):
         rises |= v[i] < v[i + 1]
     return falls, rises
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #853e9b9c
-@_compiled
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #a4ace710
+@_inlined
 def _split(v, low, high):
     "One pass: count and sum of the entries >= low, and of those >= high."
     n_low, sum_low, n_high, sum_high = 0, 0.0, 0, 0.0
@@ -64,7 +65,7 @@ def _split(v, low, high):
     return n_low, sum_low, n_high, sum_high
 
 
-@_compiled
+@_inlined
 def _gather(v, low, high, found, flags):
     "Collect the entries in [low, high)."
     for i in range(v.size):
@@ -76,13 +77,13 @@ def _gather(v, low, high, found, flags):
     return n
 
 
-@_compiled
+@_inlined
 def _keep(v, threshold, out):
     for i in range(v.size):
         out[i] = v[i] >= threshold
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #003dd181
-@_compiled
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #084c4d62
+@_inlined
 def _sort_by_rank(a, out):
     for i in range(a.size):
         rank = 0
@@ -116,8 +117,8 @@ def _sort_descending(a, out):
         out[: a.size] = a
         _shell_sort(out[: a.size])
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #579d9d2d
-@_compiled
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #f324b347
+@_inlined
 def _walk(a, n, total, best, threshold):
     "Add the entries of `a`, sorted, to the `n` before them; the first of the best S(K)^2 wins."
     for i in range(a.size):
@@ -127,8 +128,8 @@ def _walk(a, n, total, best, threshold):
             best, threshold = total * total / n, a[i]
     return best, threshold
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #1e045e68
-@_compiled
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #21ed7413
+@_inlined
 def _may_hold(m, t, b, n, before, after, least):
     "May a partial sum inside this block reach S^2 = least?"
     above = m * (t - b) / 4
