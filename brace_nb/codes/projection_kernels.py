@@ -140,7 +140,7 @@ def _may_hold(m, t, b, n, before, after, least):
     ends = before * before >= least * n or after * after >= least * (n + m)
     return ends or (before + x * t) ** 2 >= least * (n + x)
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #c505f195
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #f96f6652
 _BLOCK = 16
 
 
@@ -165,8 +165,10 @@ def _sum_blocks(a, sums, n, total):
 def _threshold_of_sorted(a, top, sums):
     "The exact threshold of a row that descends from `top` through `a`."
     total = 0.0 + top
-    least = _sum_blocks(a, sums, 1, total)
     best, threshold = total * total, top
+    if a.size < 96:  # blocks do not pay
+        return _walk(a, 1, total, best, threshold)[1]
+    least = _sum_blocks(a, sums, 1, total)
     for k in range((a.size + _BLOCK - 1) // _BLOCK):
         i, j = _BLOCK * k, min(_BLOCK * (k + 1), a.size)
         t, b = 0.0 + a[i], 0.0 + a[j - 1]
@@ -174,54 +176,59 @@ def _threshold_of_sorted(a, top, sums):
             best, threshold = _walk(a[i:j], 1 + i, sums[k], best, threshold)
     return threshold
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #af44e955
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #a09216e7
 @_compiled
-def _group(found, top, low, total, grouped, starts, edges, sums):
-    "Place the entries in blocks: block k starts at starts[k] and lies in [edges[k + 1], edges[k]]."
-    bits, out, edge = found.view(starts.dtype), grouped.view(starts.dtype), edges.view(starts.dtype)
-    shift, most = 0, min(starts.size - 2, max(8, found.size // 4))
+def _group(found, top, low, total, counts, sums, edges):
+    "Count and add up by leading bits; block k lies in [edges[k + 1], edges[k]]. Returns blocks and shift."
+    bits, edge = found.view(counts.dtype), edges.view(counts.dtype)
+    shift, most = 0, min(counts.size - 2, max(8, found.size // 4))
     while (top - low) >> shift >= most:
         shift += 1
     blocks = ((top - low) >> shift) + 1
-    starts[: blocks + 1] = 0
+    counts[: blocks + 1] = 0
     sums[: blocks + 1] = 0
     for i in range(bits.size):
         k = ((top - bits[i]) >> shift) + 1
-        starts[k] += 1
+        counts[k] += 1
         sums[k] += found[i]
     sums[0] = total
     for k in range(blocks):
-        starts[k + 1] += starts[k]
         sums[k + 1] += sums[k]
         edge[k] = top - (k << shift)
     edge[blocks] = low
-    for i in range(bits.size):
-        k = (top - bits[i]) >> shift
-        out[starts[k]] = bits[i]
-        starts[k] += 1
-    for k in range(blocks, 0, -1):
-        starts[k] = starts[k - 1]
-    starts[0] = 0
-    return blocks
+    return blocks, shift
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #7b4ef84a
+
 @_compiled
-def _threshold_of_blocks(a, starts, edges, sums, blocks, n, threshold, free):
-    "The exact threshold when `n` larger entries come before the blocks in `a`; partial sums are at hand."
+def _gather_block(found, bits, top, shift, block, out, flags):
+    "Collect the entries of one block."
+    for i in range(bits.size):
+        flags[i] = (top - bits[i]) >> shift == block
+    n = 0
+    for i in range(bits.size):
+        out[n] = found[i]
+        n += flags[i]
+
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #282cd7e1
+@_compiled
+def _threshold_of_blocks(found, top, shift, blocks, n, threshold, counts, sums, edges, flags, free, spare):
+    "The exact threshold when `n` larger entries come before the blocks."
     best = sums[0] * sums[0] / n
-    least = best
+    least, before = best, n
     for k in range(blocks):
-        least = max(least, sums[k + 1] * sums[k + 1] / (n + starts[k + 1]))
+        before += counts[k + 1]
+        least = max(least, sums[k + 1] * sums[k + 1] / before)
     least *= 1 - 1e-9
     for k in range(blocks):
-        i, m = starts[k], starts[k + 1] - starts[k]
-        t, b = 0.0 + edges[k], 0.0 + edges[k + 1]
-        if m > 0 and _may_hold(m, t, b, n + i, sums[k], sums[k + 1], least):
-            _sort_descending(a[i : i + m], free)
-            best, threshold = _walk(free[:m], n + i, sums[k], best, threshold)
+        m, t, b = counts[k + 1], 0.0 + edges[k], 0.0 + edges[k + 1]
+        if m > 0 and _may_hold(m, t, b, n, sums[k], sums[k + 1], least):
+            _gather_block(found, found.view(counts.dtype), top, shift, k, free, flags)
+            _sort_descending(free[:m], spare)
+            best, threshold = _walk(spare[:m], n, sums[k], best, threshold)
+        n += m
     return threshold
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #358420bc
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #77ee8df3
 @_compiled
 def _squeeze(v, top):
     "The bracket [low, high) of the exact threshold; count and sum of what lies above it."
@@ -240,24 +247,24 @@ def _squeeze(v, top):
 
 
 @_compiled
-def _threshold_of_any(v, top, found, grouped, flags, starts, edges, sums):
+def _threshold_of_any(v, top, found, free, spare, flags, counts, sums, edges):
     "The exact threshold of a row in any order."
     low, high, undecided, n, total = _squeeze(v, top)
     if undecided == 0:
         return high
     left = found[: _gather(v, low, high, found, flags)]
-    most, least = _extremes(left.view(starts.dtype))
     best = total * total / n
+    if left.size <= 32:
+        _sort_descending(left, free)
+        return _walk(free[: left.size], n, total, best, high)[1]
+    most, least = _extremes(left.view(counts.dtype))
     if most == least:  # a run of equal entries: all or none
         end = total + 1.0 * left.size * left[0]
         return left[0] if end * end / (n + left.size) > best else high
-    if left.size <= 32:
-        _sort_descending(left, grouped)
-        return _walk(grouped[: left.size], n, total, best, high)[1]
-    blocks = _group(left, most, least, total, grouped, starts, edges, sums)
-    return _threshold_of_blocks(grouped, starts, edges, sums, blocks, n, high, found)
+    blocks, shift = _group(left, most, least, total, counts, sums, edges)
+    return _threshold_of_blocks(left, most, shift, blocks, n, high, counts, sums, edges, flags, free, spare)
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #dbc356f3
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #e6287573
 @_compiled
 def _sorted_copy(v, falls, found):
     "The row in descending order, read from the end where it rises."
@@ -274,9 +281,10 @@ def project_rows(
 ):
     "The code of the largest cosine for every row, the sparsest one on a tie."
     dim, infinity = v.shape[1], v.dtype.type(np.inf)
-    found, grouped, flags = np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype), np.empty(dim, np.uint8)
+    found, free, spare = np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype)
     blocks = max(64, dim // _BLOCK) + 2
-    starts, edges, sums = np.empty(blocks, bits.dtype), np.empty(blocks, v.dtype), np.empty(blocks)
+    counts, sums, edges = np.empty(blocks, bits.dtype), np.empty(blocks), np.empty(blocks, v.dtype)
+    flags = np.empty(dim, np.uint8)
     one = np.empty(1, v.dtype)
     one[0] = infinity
     limit = one.view(bits.dtype)[0]
@@ -292,7 +300,7 @@ def project_rows(
             falls, rises = falls or more[0], rises or more[1]
         threshold = one[0]
         if falls and rises:
-            threshold = _threshold_of_any(v[r], one[0], found, grouped, flags, starts, edges, sums)
+            threshold = _threshold_of_any(v[r], one[0], found, free, spare, flags, counts, sums, edges)
         elif falls or rises:
             _sorted_copy(v[r], falls, found)
             threshold = _threshold_of_sorted(found[1:dim], one[0], sums)
