@@ -16,19 +16,21 @@ _FOURS = np.uint64(0x0F0F0F0F0F0F0F0F)
 _BYTES = np.uint64(0x0101010101010101)
 _1, _2, _4, _56 = np.uint64(1), np.uint64(2), np.uint64(4), np.uint64(56)
 
-# %% ../../nbs/2_codes/02a_similarity_kernels.ipynb #76c3e850
-@numba.njit(nogil=True, cache=_CACHE, error_model="numpy")
-def _add_shared(x, words, shared):
-    "Add the number of bits that word `x` shares with each of the words."
-    for j in range(shared.size):
-        v = x & words[j]
-        v -= (v >> _1) & _ONES
-        v = (v & _TWOS) + ((v >> _2) & _TWOS)
-        v = (v + (v >> _4)) & _FOURS
-        shared[j] += np.int32((v * _BYTES) >> _56)
+# %% ../../nbs/2_codes/02a_similarity_kernels.ipynb #b81ec9a3
+@numba.njit(inline="always")
+def _count_shared(code, words, shared):
+    "Number of bits that one code, (W,), shares with each of the columns of words, (W, m)."
+    shared[:] = 0
+    for w in range(code.size):
+        for j in range(shared.size):
+            v = code[w] & words[w, j]
+            v -= (v >> _1) & _ONES
+            v = (v & _TWOS) + ((v >> _2) & _TWOS)
+            v = (v + (v >> _4)) & _FOURS
+            shared[j] += np.int32((v * _BYTES) >> _56)
 
 
-@numba.njit(nogil=True, cache=_CACHE, error_model="numpy")
+@numba.njit(inline="always")
 def _write(row, n, k, plus, minus, measure, dim):
     "Similarities from the active bits n and k, the shared bits, and those that count against."
     real = row.dtype.type
@@ -48,7 +50,7 @@ def _write(row, n, k, plus, minus, measure, dim):
         for j in range(row.size):
             row[j] = real(plus[j])
 
-# %% ../../nbs/2_codes/02a_similarity_kernels.ipynb #0c186666
+# %% ../../nbs/2_codes/02a_similarity_kernels.ipynb #333de834
 @numba.njit(nogil=True, cache=_CACHE, error_model="numpy")
 def pairs(
     a,  # Words of the rows, uint64 (L, N, W)
@@ -63,6 +65,7 @@ def pairs(
     block = min(M, max(64, min(1024, 16384 // (H * W))))  # columns at a time: their words stay in the cache
     words = np.empty((H, W, block + 8), np.uint64)
     shared, k = np.zeros((2, block), np.int32), np.empty(block, np.int32)
+    full = np.full(W, ~np.uint64(0))
     for l in range(L):
         for start in range(0, M, block):
             m = min(block, M - start)
@@ -70,16 +73,12 @@ def pairs(
                 for j in range(m):
                     for w in range(W):
                         words[h, w, j] = b[h, l, start + j, w]
-            for i in range(-1, a.shape[1]):  # row -1: all ones, which counts the active bits of b
+            _count_shared(full, words[0], k[:m])  # the active bits of b
+            for i in range(a.shape[1]):
                 for h in range(H):
-                    shared[h, :m] = 0
-                    for w in range(W):
-                        _add_shared(a[l, i, w] if i >= 0 else ~np.uint64(0), words[h, w], shared[h, :m])
-                if i < 0:
-                    k[:m] = shared[0, :m]
-                else:
-                    row = out[l, i, start : start + m]
-                    _write(row, active[l, i], k, shared[0], shared[1], measure, dim)
+                    _count_shared(a[l, i], words[h], shared[h, :m])
+                row = out[l, i, start : start + m]
+                _write(row, active[l, i], k, shared[0], shared[1], measure, dim)
 
 # %% ../../nbs/2_codes/02a_similarity_kernels.ipynb #30112305
 @numba.njit(nogil=True, cache=_CACHE)
