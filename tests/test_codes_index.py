@@ -6,12 +6,20 @@ import torch
 from made_codes import random_codes
 from safetensors.torch import save_file
 
-from brace_nb.codes import MEASURES, CodeIndex, cosine_similarity, hamming_similarity, jaccard, nearest, pack
+from brace_nb.codes import (
+    CODE_MEASURES,
+    CodeIndex,
+    cosine_similarity,
+    hamming_similarity,
+    jaccard,
+    nearest,
+    pack,
+)
 
 SIMILARITY = dict(jaccard=jaccard, hamming=hamming_similarity, cosine=cosine_similarity)
 
 
-@pytest.mark.parametrize("measure", list(MEASURES))
+@pytest.mark.parametrize("measure", list(CODE_MEASURES))
 @pytest.mark.parametrize(
     "n, dim, k",
     [(50, 8, 50), (3000, 24, 7), (5000, 70, 100), (2500, 33, 1500), (9000, 16, 1), (6000, 5000, 3)],

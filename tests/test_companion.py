@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from brace_nb.companion import (
-    METHODS,
+    METHOD_STYLES,
     PALETTE,
     Experiment,
     counts,
@@ -99,9 +99,9 @@ DRAWN_TOGETHER = {
 
 def test_methods_have_styles_of_their_own():
     groups = [names.split() for names in DRAWN_TOGETHER.values()]
-    assert sorted(sum(groups, [])) == sorted(METHODS)
-    assert all(len({METHODS[m] for m in names}) == len(names) for names in groups)
-    assert all(method_style(m)["color"] in PALETTE.values() for m in METHODS)
+    assert sorted(sum(groups, [])) == sorted(METHOD_STYLES)
+    assert all(len({METHOD_STYLES[m] for m in names}) == len(names) for names in groups)
+    assert all(method_style(m)["color"] in PALETTE.values() for m in METHOD_STYLES)
     keyed = pd.DataFrame(dict(x=[1 / 3]), index=pd.Index(["a"], name="key"))
     assert to_csv(keyed) == "key,x\na,0.333333333\n"
 

@@ -115,6 +115,15 @@ def test_malformed_coco(photos, tmp_path, changes, message):
         load_coco(coco_json(tmp_path / "c.json", **changes), photos)
 
 
+@pytest.mark.parametrize("name", ["../secret.png", "a/../../secret.png", "/etc/secret.png"])
+def test_pictures_outside_their_folder_are_refused(photos, tmp_path, name):
+    (tmp_path / "secret.png").write_bytes((photos / "0.jpg").read_bytes())
+    images = [{"id": 7, "file_name": name}]
+    annotations = [{"image_id": 7, "caption": "x"}]
+    with pytest.raises(ValueError, match="images must lie in"):
+        load_coco(coco_json(tmp_path / "c.json", images=images, annotations=annotations), photos)
+
+
 def test_coco_paths(photos, tmp_path):
     with pytest.raises(FileNotFoundError, match="Expected COCO captions"):
         load_coco(tmp_path / "none.json", photos)

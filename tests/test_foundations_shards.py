@@ -79,6 +79,15 @@ def test_the_library_writes_what_we_read(tmp_path):
     ).shape == (3, 4, 4, 4)
 
 
+def test_a_file_name_is_not_a_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_shard(tmp_path / "good.tar", sample(0, txt="one"))
+    name = tmp_path / "pipe:touch DONE; cat good.tar #.tar"
+    write_shard(name, sample(1, txt="two"))
+    assert sorted(load_shards("*.tar").names("en", kind="caption")) == ["one", "two"]
+    assert not (tmp_path / "DONE").exists()
+
+
 def test_compressed_shards(tmp_path):
     assert load_shards(write_shard(tmp_path / "s.tar.gz", sample(0, txt="one"))).images(size=8).shape == (
         1,

@@ -349,6 +349,21 @@ def test_links_are_proven_increasing():
     assert not any(map(is_increasing, ("-P", "(P - n)**2", "F", "1/P", "sqrt(n - P/n)")))
 
 
+def test_a_link_is_read_and_not_executed(tmp_path):
+    mark = tmp_path / "mark"
+    for link in (
+        f"__import__('os').system('touch {mark}')",
+        "P.__class__",
+        "lambda: P",
+        "[P]",
+        "log(P)",
+        "'P'",
+    ):
+        with pytest.raises(ValueError, match="a link must be made of numbers"):
+            is_increasing(link)
+    assert not mark.exists()
+
+
 def test_rank_correlation_against_scipy():
     from scipy.stats import spearmanr
 

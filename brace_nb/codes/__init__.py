@@ -18,7 +18,7 @@ __getattr__, __dir__, __all__ = lazy(
     ),
     packing="active_bits pack pack_ternary unpack unpack_ternary",
     similarity=(
-        "MEASURES cosine_similarity hamming_similarity jaccard similarity_by_product ternary_jaccard"
+        "CODE_MEASURES cosine_similarity hamming_similarity jaccard similarity_by_product ternary_jaccard"
     ),
     statistics="CodeStatistics code_statistics",
     index="CodeIndex nearest",

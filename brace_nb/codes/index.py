@@ -10,7 +10,7 @@ import json
 import numpy as np
 
 from .packing import code_array, count_bits, pack, words_of
-from .similarity import MEASURES, all_pairs, row_parts
+from .similarity import CODE_MEASURES, all_pairs, row_parts
 from ..core import as_tensor, atomic_path, existing_file, like, malformed, parallel_map
 
 # %% auto #0
@@ -71,18 +71,18 @@ def nearest(
     queries,  # Codes, bool (Q, D) or packed, uint8 (Q, bytes)
     codes,  # Codes to search, bool (n, D) or packed, uint8 (n, bytes)
     k: int = 10,  # Neighbors per query, 1..n
-    measure="jaccard",  # A key of `MEASURES`
+    measure="jaccard",  # A key of `CODE_MEASURES`
     dim: int = None,  # D, when the codes are packed and D is no multiple of 8
 ) -> tuple:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k), best first
     "Exact k nearest codes; the earlier row wins a tie."
-    if measure not in MEASURES:
-        raise ValueError(f"the measure must be one of {', '.join(MEASURES)}; got {measure!r}.")
+    if measure not in CODE_MEASURES:
+        raise ValueError(f"the measure must be one of {', '.join(CODE_MEASURES)}; got {measure!r}.")
     array = code_array(codes)
     if not dim:
         dim = array.shape[-1] * (1 if array.dtype == bool else 8)
     q, c = _packed_rows(queries, dim), _packed_rows(array, dim)
     _check_k(k, len(c), "")
-    where, best = _scan(words_of(q), words_of(c), k, MEASURES[measure], dim)
+    where, best = _scan(words_of(q), words_of(c), k, CODE_MEASURES[measure], dim)
     return like(where, queries), like(best.astype(np.float32), queries)
 
 # %% ../../nbs/2_codes/04_index.ipynb #a62025fb
@@ -183,7 +183,7 @@ class CodeIndex:
         counts = np.atleast_1d(found.counts) if np.ndim(found.keys) > 1 else np.array([len(found)])
         keys = np.atleast_2d(found.keys).astype(np.int64)
         rows = np.searchsorted(self.ids, keys).clip(max=len(self) - 1)
-        one = all_pairs(queries[:, None], [self.codes[rows]], MEASURES[self.metric], self.dim)[:, 0]
+        one = all_pairs(queries[:, None], [self.codes[rows]], CODE_MEASURES[self.metric], self.dim)[:, 0]
         missing = np.arange(k) >= counts[:, None]
         rows, one = np.where(missing, -1, rows), np.where(missing, np.float32("nan"), one)
         order = np.lexsort((rows, np.where(missing, 2, -one)))

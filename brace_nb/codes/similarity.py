@@ -13,11 +13,11 @@ import torch
 from .packing import code_array, count_bits, dtype_name, pack, pack_ternary, words_of
 from ..core import as_tensor, like, parallel_map, thread_count
 
-MEASURES = dict(jaccard=0, hamming=1, cosine=2)  # the numbers are the kernel's
+CODE_MEASURES = dict(jaccard=0, hamming=1, cosine=2)  # the numbers are the kernel's
 
 # %% auto #0
-__all__ = ['MEASURES', 'row_parts', 'all_pairs', 'similarity_by_product', 'jaccard', 'hamming_similarity', 'cosine_similarity',
-           'ternary_jaccard']
+__all__ = ['CODE_MEASURES', 'row_parts', 'all_pairs', 'similarity_by_product', 'jaccard', 'hamming_similarity',
+           'cosine_similarity', 'ternary_jaccard']
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #660cba86
 def row_parts(
@@ -58,7 +58,7 @@ def _fill_pairs(a, active, b, measure, dim, out):
 def all_pairs(
     a: np.ndarray,  # Packed codes, uint8 (..., N, bytes)
     bs,  # Packed codes, uint8 (..., M, bytes); a second set, if any, holds the bits that count against
-    measure: int,  # A value of `MEASURES`; -1 counts the shared bits
+    measure: int,  # A value of `CODE_MEASURES`; -1 counts the shared bits
     dim: int,  # D
     dtype=np.float32,  # Of the result
 ) -> np.ndarray:  # Similarities (..., N, M)
@@ -125,7 +125,7 @@ def _similarity(a, b, measure, dim=None):
     if x.device.type != "cpu":
         return similarity_by_product(x, y, measure, dim)
     p, q = (code_array(pack(t) if t.dtype == torch.bool else t) for t in (x, y))
-    return like(all_pairs(p, [q], MEASURES[measure], dim), a)
+    return like(all_pairs(p, [q], CODE_MEASURES[measure], dim), a)
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #9494852f
 def _unpacked(codes):
@@ -139,7 +139,7 @@ def _unpacked(codes):
 def similarity_by_product(
     a: torch.Tensor,  # Codes (..., N, D): bool, packed, or ternary int8
     b: torch.Tensor,  # Codes of the same kind, (..., M, D)
-    measure: str,  # A key of `MEASURES`
+    measure: str,  # A key of `CODE_MEASURES`
     dim: int,  # D
 ) -> torch.Tensor:  # Similarities, float32 (..., N, M)
     "The same fractions from matrix products, for other devices; sums of 0/1 products are exact in float32."
@@ -194,4 +194,4 @@ def ternary_jaccard(
             f"got {p.shape[-1]}. Make them with `pack_ternary`."
         )
     swapped = np.roll(q, q.shape[-1] // 2, -1)  # +1 meets -1
-    return like(all_pairs(p, [q, swapped], MEASURES["jaccard"], 8 * p.shape[-1]), a)
+    return like(all_pairs(p, [q, swapped], CODE_MEASURES["jaccard"], 8 * p.shape[-1]), a)

@@ -9,7 +9,7 @@ from ..core.lazy_names import lazy
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
-    figures="METHODS PALETTE STYLE WIDTHS method_style save_figure to_csv use_style",
+    figures="METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure to_csv use_style",
     plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
     claims="VERDICTS load_claims record verdict",
     ledger_pages="counts ledger problems to_markdown to_text write_ledger",

@@ -11,7 +11,7 @@ from ..core.files import write_atomic
 from .folders import run_facts, run_folder
 
 # %% auto #0
-__all__ = ['PALETTE', 'METHODS', 'WIDTHS', 'STYLE', 'method_style', 'use_style', 'to_csv', 'save_figure']
+__all__ = ['PALETTE', 'METHOD_STYLES', 'WIDTHS', 'STYLE', 'method_style', 'use_style', 'to_csv', 'save_figure']
 
 # %% ../../nbs/7_companion/01_figures.ipynb #27aa1681
 PALETTE = dict(
@@ -25,10 +25,10 @@ PALETTE = dict(
     purple="#CC79A7",
     grey="#8C8C8C",
 )
-METHODS = {}  # method -> (color, marker, line style)
+METHOD_STYLES = {}  # method -> (color, marker, line style)
 
 # %% ../../nbs/7_companion/01_figures.ipynb #fa7da2ab
-METHODS |= {
+METHOD_STYLES |= {
     "float": ("black", "o", "-"),
     "binary": ("blue", "s", "-"),
     "ternary": ("green", "^", "-"),
@@ -44,7 +44,7 @@ METHODS |= {
 }
 
 # %% ../../nbs/7_companion/01_figures.ipynb #ff9ca861
-METHODS |= {
+METHOD_STYLES |= {
     "exact": ("black", "o", "-"),
     "greedy_delta": ("blue", "s", "-"),
     "greedy_best": ("orange", "^", "-"),
@@ -59,7 +59,7 @@ METHODS |= {
 }
 
 # %% ../../nbs/7_companion/01_figures.ipynb #5148d777
-METHODS |= {
+METHOD_STYLES |= {
     "fp32": ("black", "o", "-"),
     "fp16": ("grey", ".", "--"),
     "bf16": ("sky", "v", "-."),
@@ -72,7 +72,7 @@ METHODS |= {
 }
 
 # %% ../../nbs/7_companion/01_figures.ipynb #7422d0e8
-METHODS |= {
+METHOD_STYLES |= {
     "direct": ("grey", ".", ":"),
     "gram": ("blue", "s", "-"),
     "streaming": ("red", "P", "--"),
@@ -85,15 +85,15 @@ METHODS |= {
 
 # %% ../../nbs/7_companion/01_figures.ipynb #8a3d6f5d
 def method_style(
-    name: str,  # A key of `METHODS`
+    name: str,  # A key of `METHOD_STYLES`
 ) -> dict:  # Keywords for `Axes.plot`
     "Color, marker and line of a method, the same in every figure."
-    if name not in METHODS:
+    if name not in METHOD_STYLES:
         raise ValueError(
-            f"a method has a style in METHODS, so that it looks the same everywhere; got {name!r}. "
-            f"Add it to METHODS, or use one of {', '.join(METHODS)}."
+            f"a method has a style in METHOD_STYLES, so that it looks the same everywhere; got {name!r}. "
+            f"Add it to METHOD_STYLES, or use one of {', '.join(METHOD_STYLES)}."
         )
-    color, marker, line = METHODS[name]
+    color, marker, line = METHOD_STYLES[name]
     return dict(color=PALETTE[color], marker=marker, linestyle=line)
 
 # %% ../../nbs/7_companion/01_figures.ipynb #2d6a258c

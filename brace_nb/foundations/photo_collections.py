@@ -104,20 +104,31 @@ def _read_files(paths):
         yield Path(path).read_bytes()
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #608a105b
+def _stays_inside(name):
+    "Is it the name of a file below the folder, not `../secret.png` or `/etc/x.png`?"
+    return not os.path.isabs(name) and os.path.normpath(name).split(os.sep)[0] != ".."
+
+
+def _check_places(names, folder):
+    "Every name must be that of a file in the folder."
+    if not folder.is_dir():
+        such = f"such as {names[0] if names else 'x.jpg'}"
+        raise FileNotFoundError(
+            f"image folder {folder} does not exist. Expected the folder that holds the image files, {such}."
+        )
+    if outside := [name for name in names if not _stays_inside(name)]:
+        raise ValueError(f"images must lie in {folder}; got {outside[:3]}. Repair the annotations.")
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise FileNotFoundError(
+            f"{len(missing)} of {len(names)} images are not in {folder}: {missing[:3]}. "
+            "Download them all, or remove them from the annotations."
+        )
+
+# %% ../../nbs/1_foundations/03_photo_collections.ipynb #622e5cb6
 def _folder_photos(rows, folder):
     "Tuples of rows whose `place` is a file name below `folder`; every file must exist."
     folder = Path(folder)
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"image folder {folder} does not exist. Expected the folder that holds the image files, "
-            f"such as {rows[0]['place'] if rows else 'x.jpg'}."
-        )
-    missing = [row["place"] for row in rows if not (folder / row["place"]).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{len(missing)} of {len(rows)} images are not in {folder}: {missing[:3]}. "
-            "Download them all, or remove them from the annotations."
-        )
+    _check_places([row["place"] for row in rows], folder)
     return photo_tuples([{**row, "place": folder / row["place"]} for row in rows], _read_files)
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #5cea16db

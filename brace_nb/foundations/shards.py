@@ -81,12 +81,18 @@ class _TarReader:
                 yield tar.extractfile(self._members(shard, tar)[key, suffix]).read()
 
 # %% ../../nbs/1_foundations/04_shards.ipynb #e8ea4c78
+def _streams(files):
+    "Open shards, one after the other. webdataset itself would run a name such as `pipe:...` as a command."
+    for file in files:
+        with open(file, "rb") as stream:
+            yield dict(url=file, stream=stream)
+
+
 def _shard_rows(files):
     "A row for each sample, in the order of the shards."
-    import webdataset as wds
+    from webdataset.tariterators import group_by_keys, tar_file_expander
 
-    options = dict(shardshuffle=False, nodesplitter=None, workersplitter=None, empty_check=False)
-    for number, sample in enumerate(wds.WebDataset(files, **options)):
+    for number, sample in enumerate(group_by_keys(tar_file_expander(_streams(files)))):
         shard, key = sample["__url__"], sample["__key__"]
         suffix = next((s for s in IMAGE_SUFFIXES if s in sample), None)
         if suffix is None:

@@ -5,12 +5,43 @@
 # %% ../../nbs/3_ndim/03_rankings.ipynb #d04baa68
 from __future__ import annotations
 
+import ast
+import operator
+
 import numpy as np
 
 from ..core.arrays import as_tensor
 
 # %% auto #0
 __all__ = ['is_increasing', 'rank_correlation', 'rank_classes']
+
+# %% ../../nbs/3_ndim/03_rankings.ipynb #fd2f161f
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_KNOWN = "numbers, names of symbols, + - * / ** and sqrt"
+
+# %% ../../nbs/3_ndim/03_rankings.ipynb #9ff3bec6
+def _formula(node, names):
+    "Arithmetic on symbols, as an expression of sympy; whatever else the text holds is an error."
+    import sympy
+
+    match node:
+        case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+            return sympy.sympify(node.value)
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_formula(inner, names)
+        case ast.BinOp(left=left, right=right) if type(node.op) in _OPERATORS:
+            return _OPERATORS[type(node.op)](_formula(left, names), _formula(right, names))
+        case ast.Call(func=ast.Name(id="sqrt"), args=[inner], keywords=[]):
+            return sympy.sqrt(_formula(inner, names))
+    raise ValueError(f"a link must be made of {_KNOWN}; got `{ast.unparse(node)}`.")
 
 # %% ../../nbs/3_ndim/03_rankings.ipynb #c02ef4e8
 def is_increasing(
@@ -23,7 +54,8 @@ def is_increasing(
 
     n, P, F = sympy.symbols("n P F", positive=True)
     v, k = sympy.symbols("v", positive=True), sympy.symbols("k", nonnegative=True)
-    f = sympy.sympify(link, locals=dict(n=n, P=P, F=F)).subs(P, n**2 * v / (1 + v)).subs(n, 2 + k)
+    f = _formula(ast.parse(link, mode="eval").body, dict(n=n, P=P, F=F))
+    f = f.subs(P, n**2 * v / (1 + v)).subs(n, 2 + k)
     return sympy.simplify(f.diff(v)).is_positive is True
 
 # %% ../../nbs/3_ndim/03_rankings.ipynb #efa74dc2
