@@ -118,7 +118,8 @@ def _surroundings(profile: str, socket: str) -> dict[str, str]:
     "Variables for Snakemake and its jobs; it keeps its own files below `data/derived`, also without a home."
     cache = derived(profile) / ".cache"
     cache.mkdir(parents=True, exist_ok=True)
-    return os.environ | {"XDG_CACHE_HOME": str(cache), warm.VARIABLE: socket}
+    own = {"XDG_CACHE_HOME": str(cache), "BRACE_NB_ROOT": str(root()), warm.VARIABLE: socket}
+    return os.environ | own
 
 # %% ../../nbs/7_companion/11_engine.ipynb #ac5993a4
 def _wait(engine: subprocess.Popen, follow: Follow) -> int:
