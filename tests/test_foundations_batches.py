@@ -38,7 +38,7 @@ SMALL = EncoderConfig(
 )
 RECIPE = TrainingConfig(
     steps=20, batch_size=8, texts=3, warmup=3, languages=("en", "ig"), split="val"
-)  # Igbo lacks names: absent views too  # Igbo lacks names: absent views too
+)  # Igbo lacks names: absent views too
 
 
 @pytest.fixture(scope="module")
