@@ -9,7 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.as_printed.evaluation import CKA_VARIANTS, library_hsic, thesis_hsic
+from brace_nb.as_printed.evaluation import (
+    CKA_VARIANTS,
+    library_cka,
+    library_hsic,
+    library_matrix,
+    thesis_hsic,
+)
 from brace_nb.evaluation import (
     HSIC_FORMS,
     REPRESENTATIONS,
@@ -157,11 +163,8 @@ def test_float32_is_exact_to_1e5_and_free_of_nan_at_offset_100():
         for form in ("gram", "features"):
             assert abs(cka(a[1], b[1], form=form) - exact[1, 1]) < 2e-5
     a, b = layers_a[0] + 100, layers_b[0] + 100
-    with np.errstate(invalid="ignore"):
-        library = np.float64(library_hsic(hollow_gram(a), hollow_gram(b))) / np.sqrt(
-            np.float64(library_hsic(hollow_gram(a), hollow_gram(a)))
-        )
-    assert not abs(library) < 1  # the raw form has lost everything
+    library = library_cka(a, b)
+    assert not abs(library - exact[0, 0]) < 0.1  # raw Gram matrices have lost everything
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -394,15 +397,34 @@ def test_bad_input(call, says):
 
 
 def test_baselines_are_the_same_statistic():
-    K, L = hollow_gram(noise(20, 30)), hollow_gram(noise(20, 10, seed=1))
-    want = library_hsic(K, L) * 20 * 17
-    assert math.isclose(thesis_hsic(K, L, 1).item(), want, rel_tol=1e-9) and math.isclose(
-        thesis_hsic(K, L).item(), want, rel_tol=1e-9
-    )
+    x, y = noise(20, 30), noise(20, 10, seed=1)
+    K, L = hollow_gram(x), hollow_gram(y)
+    want = oracle_hsic(x.tolist(), y.tolist())
+    for step in (0, 1, 2):
+        assert math.isclose(thesis_hsic(K, L, step).item(), want * 20 * 17, rel_tol=1e-9), step
+    assert math.isclose(library_hsic(K.float(), L.float()), want, rel_tol=1e-4)
     a, b = ([noise(20, 16, seed=i + s, dtype=torch.float32) for i in range(3)] for s in (0, 9))
     want = cka_matrix([x.double() for x in a], [x.double() for x in b])
     for name, (_, function) in CKA_VARIANTS.items():
         assert (function(a, b) - want).abs().max() < 1e-5, name
+
+
+def test_torch_cka_itself_on_batches():
+    "The library weighs all batches alike: our value for equal batches, not where the last is small."
+    x = noise(400, 30, dtype=torch.float32)
+    y = torch.tanh(x[:, :20]) + 0.7 * noise(400, 20, seed=1, dtype=torch.float32)
+    for size, last in ((100, 100), (98, 8)):
+        ours = MinibatchCKA()
+        for p, q in zip(x.split(size), y.split(size)):
+            ours.update([p], [q])
+        assert len(p) == last
+        theirs = library_matrix([x], [y], size)
+        hsics = [
+            [hsic(u, v) for u, v in zip(a.split(size), b.split(size))] for a, b in ((x, y), (x, x), (y, y))
+        ]
+        cross, own_a, own_b = (sum(h) for h in hsics)
+        assert abs(theirs - cross / (own_a * own_b).sqrt()) < 1e-5
+        assert (abs(theirs - ours.compute()) < 1e-5) == (last == size)
 
 
 # ---------------------------------------------------------------- hooks
