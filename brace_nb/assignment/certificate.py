@@ -10,10 +10,13 @@ import math
 import torch
 from torch import Tensor
 
+from ..core.arguments import checked, count, floats, integers
+
 # %% auto #0
 __all__ = ['upper_bound', 'judge', 'tighten']
 
 # %% ../../nbs/4_assignment/01h_certificate.ipynb #6a039c04
+@checked(x=floats("... h w"), rows=integers("... k"), cols=integers("... k"), sweeps=count)
 def upper_bound(
     x: Tensor,  # Scores, shape (..., h, w)
     rows: Tensor | None = None,  # Pairs of a full valid assignment, shape (..., k): only needed by sweeps

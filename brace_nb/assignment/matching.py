@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .solvers import assign, has_assignment
 from ..core import as_tensor, like
+from ..core.arguments import array, checked, many, positive
 
 # %% auto #0
 __all__ = ['match_batch', 'costs_to_scores']
@@ -64,6 +65,7 @@ def _match_together(own, starts, method, options):
     return out
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #558b7d79
+@checked(sizes=many)
 def match_batch(
     cost: Tensor | np.ndarray,  # Costs of query q for annotation a, shape (B, Q, A), annotations by image
     sizes: list[int],  # Annotations of each image; they sum to A
@@ -83,6 +85,7 @@ def match_batch(
     return [tuple(like(i, cost) for i in pair) for pair in out]
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #9e7bb6db
+@checked(cost=array, std=positive, scale=positive)
 def costs_to_scores(
     cost: Tensor | np.ndarray,  # Costs, any shape
     mean: float = 5.5,  # Of the costs

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core import as_tensor, like
+from ..core.arguments import array, checked, ids, sizes
 
 # %% auto #0
 __all__ = ['DISTRIBUTIONS', 'MINIMIZED', 'check_cost', 'to_matrix', 'is_valid', 'Agreement', 'agreement', 'agreement_from_counts',
@@ -64,6 +65,7 @@ def check_cost(
     return x
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #5b28a391
+@checked(rows=ids, cols=ids, shape=sizes)
 def to_matrix(
     rows: Tensor | np.ndarray,  # Row of each pair, int, shape (..., k); -1 for none
     cols: Tensor | np.ndarray,  # Column of each pair, int, shape (..., k); -1 for none
@@ -82,6 +84,7 @@ def to_matrix(
     return like(found[..., :-1].unflatten(-1, (h, w)), rows)
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #57be0152
+@checked(matrix=array("... h w"))
 def is_valid(
     matrix: Tensor | np.ndarray,  # 0/1, shape (..., h, w)
 ) -> Tensor | np.ndarray:  # bool, shape (...)
@@ -141,6 +144,7 @@ def agreement(
     return Agreement(*(like(a, pred) for a in found))
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #b10c69e8
+@checked(shared=array, cells=array, shape=sizes)
 def agreement_from_counts(
     shared: Tensor | np.ndarray,  # Cells that answer and truth have in common, shape (...)
     cells: Tensor | np.ndarray,  # Cells of the answer, shape (...)
@@ -160,6 +164,7 @@ def agreement_from_counts(
     return Agreement(*(like(a, shared) for a in found))
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #00810790
+@checked(matrix=array("... h w"))
 def line_faults(
     matrix: Tensor | np.ndarray,  # 0/1, shape (..., h, w)
 ) -> tuple:  # (empty short lines, lines with two or more cells), int64, each of shape (...)
@@ -172,6 +177,7 @@ def line_faults(
     return like(empty, matrix), like(double, matrix)
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #5debb201
+@checked(cost=array("... h w"), matrix=array("... h w"))
 def total_score(
     cost: Tensor | np.ndarray,  # Costs or scores, shape (..., h, w)
     matrix: Tensor | np.ndarray,  # Assignment, 0/1 or soft, shape (..., h, w)
@@ -189,6 +195,7 @@ class SolutionQuality(NamedTuple):
     skill: Tensor | np.ndarray  # (total - chance) / (optimum - chance); 1 = optimal, 0 = random
 
 
+@checked(cost=array("... h w"), pred=array("... h w"), truth=array("... h w"))
 def solution_quality(
     cost: Tensor | np.ndarray,  # Finite costs or scores, shape (..., h, w)
     pred: Tensor | np.ndarray,  # Assignment, 0/1, shape (..., h, w)
@@ -214,6 +221,7 @@ DISTRIBUTIONS = {
 MINIMIZED = ("detr",)  # These are costs, the others scores
 
 
+@checked(shape=sizes)
 def sample_matrices(
     kind: str,  # A key of `DISTRIBUTIONS`; those in `MINIMIZED` are costs, the others scores
     shape: tuple,  # (..., h, w)

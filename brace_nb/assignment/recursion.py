@@ -13,6 +13,7 @@ from torch import Tensor
 from .driver import compiled, in_pieces
 from .kernels import solve_recursion
 from .selections import finite_scores
+from ..core.arguments import checked, count, floats, positive
 
 # %% auto #0
 __all__ = ['cost_of_picking', 'recurse', 'recursed']
@@ -31,6 +32,7 @@ def _rest(x):
     return torch.where(at_best, second, first)
 
 # %% ../../nbs/4_assignment/01f_recursion.ipynb #9832d839
+@checked(x=floats("... h w"))
 def cost_of_picking(
     x: Tensor,  # Scores, shape (..., h, w), h and w >= 2
     extend: bool = False,  # By extension (6.4.3.1), in O(hw(h + w)) memory, or by second bests (6.4.3.2)?
@@ -45,6 +47,7 @@ def cost_of_picking(
     return rest(x) + rest(x.mT).mT
 
 
+@checked(x=floats("... h w"), steps=count, factor=positive)
 def recurse(
     x: Tensor,  # Scores, shape (..., h, w), h and w >= 2
     steps: int = 10,  # How often

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..foundations import import_open_clip
+from ..core.arguments import checked, finite, many, share, size
 
 # %% auto #0
 __all__ = ['CORRUPTIONS', 'SentenceTokens', 'SentenceEncoder', 'sentence_encoder', 'corrupt_sentence', 'damage_correlation']
@@ -168,6 +169,7 @@ def _shuffle(words, share, g, others):
 CORRUPTIONS = {"drop": _drop, "swap": _swap, "replace": _replace, "repeat": _repeat, "shuffle": _shuffle}
 
 # %% ../../nbs/4_assignment/05a_sentences.ipynb #71133b42
+@checked(share=share, others=many)
 def corrupt_sentence(
     text: str,  # A sentence
     kind: str,  # A key of `CORRUPTIONS`
@@ -188,6 +190,7 @@ def corrupt_sentence(
     return " ".join(CORRUPTIONS[kind](words, share, np.random.default_rng(seed), others))
 
 # %% ../../nbs/4_assignment/05a_sentences.ipynb #2ec51338
+@checked(level=finite, score=finite("S L"), resamples=size)
 def damage_correlation(
     level: np.ndarray,  # Shape (L,) or (S, L)
     score: np.ndarray,  # Score of every sentence at every level, shape (S, L)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .metrics import check_cost
 from .selections import finite_scores, short_first, stepped
+from ..core.arguments import array, checked, floats, nonnegative, positive, size
 
 # %% auto #0
 __all__ = ['SOFT_METHODS', 'gumbel_rounds', 'sinkhorn_plan', 'rounded_plan', 'straight_through_assignment']
@@ -36,6 +37,7 @@ def _winners(z, own):
     return j, wins & (first.gather(-1, j) == own)
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #58787266
+@checked(s=floats("B n m"), temperature=positive, noise=nonnegative, generator=torch.Generator)
 def gumbel_rounds(s, temperature, noise, generator):
     "Cell of every slice of s (B, slices, cells), and the softmax of the round that fixed it."
     B, n, m = s.shape
@@ -54,6 +56,7 @@ def gumbel_rounds(s, temperature, noise, generator):
     return found, soft
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #14dd2f76
+@checked(s=floats("B n m"), steps=size, coldest=positive)
 def sinkhorn_plan(s, steps, coldest):
     "Transport plan (B, slices, cells), from a temperature of half the range of s down to `coldest` of it."
     B, n, m = s.shape
@@ -103,6 +106,7 @@ def _soft_and_hard(s, method, temperature, noise, steps, seed):
     return rounded_plan(plan.detach()), plan
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #cd2f3f7f
+@checked(cost=array, temperature=positive, noise=nonnegative, steps=size)
 def straight_through_assignment(
     cost: Tensor,  # Costs, shape (..., h, w), floating point
     maximize: bool = False,  # Are these scores?

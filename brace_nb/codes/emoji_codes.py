@@ -11,6 +11,7 @@ import numpy as np
 
 from .code_encoder import CodeEncoder
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
+from ..core.arguments import array, checked, finite
 
 # %% auto #0
 __all__ = ['EmojiEmbeddings', 'training_pairs', 'load_heads', 'distance_to_code']
@@ -81,6 +82,7 @@ def load_heads(
     return [CodeEncoder.load(Path(folder) / name.format(seed)) for seed in seeds]
 
 
+@checked(v=finite("N>0 D"), codes=array("N D"))
 def distance_to_code(
     v: np.ndarray,  # Unit vectors (n, D)
     codes: np.ndarray,  # Their codes, bool or ternary (n, D)

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from ..core import as_tensor, like, parallel_map, widen
+from ..core.arguments import array, checked, size, tensor
 
 # %% auto #0
 __all__ = ['corners', 'check_nonnegative', 'check_features', 'partial_sums', 'scaled_rows', 'binarize_by_sorting',
            'CertifiedPrefix', 'certified_prefix', 'project_on_device', 'binarize', 'ternarize']
 
 # %% ../../nbs/2_codes/00_projection.ipynb #550f28c7
+@checked
 def corners(
     dim: int,  # Number of features D
 ) -> Tensor:  # Every non-zero corner of the unit hypercube, bool, shape (2**D - 1, D)
@@ -60,6 +62,7 @@ def _where(rows, shape):
     return f"rows {first}{more} hold"
 
 # %% ../../nbs/2_codes/00_projection.ipynb #68118a15
+@checked(v=array)
 def check_nonnegative(
     v: Tensor | np.ndarray,  # Embeddings, shape (..., D)
     zero: bool = False,  # Allow all-zero rows?
@@ -109,6 +112,7 @@ def scaled_rows(
     return x * torch.exp2(-half) * torch.exp2(half - e)
 
 
+@checked(v=tensor("... D>0"))
 def binarize_by_sorting(
     v: Tensor,  # Embeddings >= 0, shape (..., D)
 ) -> Tensor:  # Code, bool, shape (..., D)
@@ -135,6 +139,7 @@ def _rest(x, s):
     return (x.sum(-1, keepdim=True) * (1 + 1e-13) - s.sum(-1, keepdim=True)).clamp(min=0)
 
 # %% ../../nbs/2_codes/00_projection.ipynb #81ef1eed
+@checked(v=array, k=size)
 def certified_prefix(
     v: Tensor | np.ndarray,  # Embeddings >= 0, shape (..., D)
     k: int,  # Length of the prefix, 1..D

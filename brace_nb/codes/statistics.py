@@ -11,6 +11,7 @@ import numpy as np
 
 from .packing import active_bits, code_array, pack
 from .similarity import all_pairs
+from ..core.arguments import array, checked, size
 
 # %% auto #0
 __all__ = ['CodeStatistics', 'code_statistics']
@@ -100,6 +101,7 @@ def _collisions(packed):
     )
 
 # %% ../../nbs/2_codes/03_statistics.ipynb #e1000d72
+@checked(codes=array, dim=size)
 def code_statistics(
     codes,  # Codes, bool (n, D) or packed, uint8 (n, bytes)
     dim: int = None,  # D of packed codes, where it is no multiple of 8

@@ -9,6 +9,7 @@ import torch
 
 from ..core import like
 from .geometry import paired_rows
+from ..core.arguments import checked, size
 
 # %% auto #0
 __all__ = ['procrustes', 'movement', 'knn_overlap']
@@ -44,6 +45,7 @@ def _nearest(x, i, step, k):
     return near.scatter_(1, S.topk(k, 1).indices, True)
 
 
+@checked(chunk=size)
 def knn_overlap(
     x,  # Embeddings, shape (N, D1), numpy or torch
     y,  # Other embeddings of the same rows, shape (N, D2)

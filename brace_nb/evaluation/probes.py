@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..core import as_tensor
 from .zero_shot_classes import classify, expected_calibration_error
+from ..core.arguments import array, checked, many, size
 
 # %% auto #0
 __all__ = ['STRENGTHS', 'linear_probe', 'probe_controls', 'pixel_features', 'word_features', 'multilabel_probe']
@@ -131,6 +132,7 @@ def _refit(path, x, y, max_iter):
     return model, iterations
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #ea5e3009
+@checked(strengths=many, max_iter=size)
 def linear_probe(
     train,  # (features (N, D), labels (N,)) to fit, numpy or torch; labels are whole numbers or strings
     val,  # The same, to choose C
@@ -156,6 +158,7 @@ def linear_probe(
     )
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #62bc8851
+@checked
 def probe_controls(
     train,
     val,
@@ -173,6 +176,7 @@ def probe_controls(
     )
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #99829ad5
+@checked(images=array, size=size)
 def pixel_features(
     images,  # Pictures, uint8 RGB or RGBA, shape (N, S, S, 3 or 4), numpy or torch
     size: int = 8,  # Side of the shrunken picture; must divide S
@@ -190,6 +194,7 @@ def pixel_features(
     return x.reshape(len(x), size, k, size, k, 3).mean((2, 4)).reshape(len(x), -1)
 
 
+@checked(texts=many)
 def word_features(
     texts,  # Training texts; they define the vocabulary
     *others,  # Further lists of texts
@@ -237,6 +242,7 @@ def _average_precision(scores, y):
     return np.array([average_precision_score(t, s) if t.any() else np.nan for t, s in pairs])
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #d39cbb39
+@checked(strengths=many, max_iter=size)
 def multilabel_probe(
     train,
     val,

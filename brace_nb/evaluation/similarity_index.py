@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ..core import as_tensor, like, widen
+from ..core.arguments import array, checked, count, finite, floats
 
 # %% auto #0
 __all__ = ['HSIC_FORMS', 'center', 'feature_rows', 'check_same_rows', 'full_precision', 'centered_gram', 'pair_count',
@@ -75,6 +76,7 @@ def _u_centered(gram, squares):
     return A.masked_fill(torch.eye(n, dtype=torch.bool, device=A.device), 0)
 
 
+@checked(x=floats("... n d"))
 def centered_gram(
     x,  # Features, floating tensor of shape (..., n, d)
     unbiased,  # U-centered; else HKH
@@ -105,6 +107,7 @@ def _feature_form(x, y, unbiased):
     return cross - (a * b).sum(-1) + (a.sum(-1) * b.sum(-1) / (n - 1) - 2 * (a * b).sum(-1)) / (n - 2)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #aae98747
+@checked(x=floats("... n d"))
 def hollow_gram(
     x,  # Features, tensor of shape (..., n, d)
 ):  # Shape (..., n, n)
@@ -182,6 +185,7 @@ def _both(x, y, unbiased):
     return a.to(dtype), b.to(dtype), dtype
 
 
+@checked(x=finite, y=finite)
 def hsic(
     x,  # Features, shape (..., n, d1), numpy or torch
     y,  # Features of the same rows, shape (..., n, d2)
@@ -237,6 +241,7 @@ def _self_term(x, unbiased, form, dtype):
     return torch.where(empty, torch.zeros_like(own), own), empty
 
 
+@checked
 def cka(
     x,  # Features, shape (..., n, d1), numpy or torch
     y,  # Features of the same rows, shape (..., n, d2)
@@ -256,6 +261,7 @@ def cka(
         return like(cka_ratio(cross, *own).to(dtype), x, y)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #62dc19a2
+@checked
 def null_sd(
     n: int,  # Rows, at least 4
 ) -> float:
@@ -265,6 +271,7 @@ def null_sd(
     return math.sqrt(2 / (n * (n - 3)))
 
 
+@checked(value=array)
 def cka_z(
     value,  # Unbiased CKA: number, numpy or torch
     n: int,  # Rows it was computed from
@@ -273,6 +280,7 @@ def cka_z(
     return value / null_sd(n)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #3959563c
+@checked(x=finite, y=finite, permutations=count)
 def permuted_cka(
     x,  # Features, shape (n, d1), numpy or torch
     y,  # Features of the same rows, shape (n, d2)

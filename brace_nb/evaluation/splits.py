@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..core.arguments import checked, ids, many, size
+
 # %% auto #0
 __all__ = ['caption_groups', 'draw_split']
 
@@ -30,12 +32,14 @@ def _groups(same, n):
     return _components(edges, offset)[:n] if edges else np.arange(n)
 
 
+@checked(captions=many, owner=ids, images=size)
 def caption_groups(captions, owner, images):
     "A number for each image that is equal where any caption is: images joined through equal texts."
     number = np.unique(captions, return_inverse=True)[1]
     return _components([(owner, images + number)], images + number.max() + 1)[:images]
 
 # %% ../../nbs/5_evaluation/11_splits.ipynb #d04977ac
+@checked(labels=many, same=many, shares=many)
 def draw_split(
     labels,  # Class of each row
     same=(),  # Arrays of group numbers, one for each row: rows that share a number must not be separated

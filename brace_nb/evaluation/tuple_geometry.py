@@ -10,6 +10,7 @@ import torch
 
 from ..core import as_tensor, like
 from .geometry import unit_rows
+from ..core.arguments import checked, size
 
 # %% auto #0
 __all__ = ['mean_similarity', 'tuple_similarity', 'tuple_auc']
@@ -78,6 +79,7 @@ def _pair_blocks(a, place, chunk):
         yield S[upper & same], S[upper & ~same]
 
 
+@checked(chunk=size)
 def tuple_auc(
     x,  # As in `tuple_similarity`
     owner=None,

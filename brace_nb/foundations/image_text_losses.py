@@ -10,11 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arrays import as_tensor
+from ..core.arguments import checked, floats, number, positive, tensors
 
 # %% auto #0
 __all__ = ['clip_score', 'clip_loss', 'pairwise_clip_loss', 'check_pair', 'siglip_score', 'siglip_loss']
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #9be6be94
+@checked(x=floats, y=floats)
 def clip_score(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (M, D)
@@ -27,6 +29,7 @@ def clip_score(
     return x @ y.T
 
 
+@checked(x=floats, y=floats, scale=positive)
 def clip_loss(
     x: Tensor,  # Unit vectors, shape (N, D); row i belongs to row i of `y`
     y: Tensor,  # Unit vectors, shape (N, D)
@@ -80,6 +83,7 @@ def _stack_views(embeddings, present):
     return z
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #bc2a17b5
+@checked(embeddings=tensors, scale=positive)
 def pairwise_clip_loss(
     embeddings,  # n >= 2 matrices of unit vectors (N, D), or one Tensor (n, N, D); row i is concept i in each
     scale,  # Inverse temperature, > 0; float or scalar Tensor
@@ -113,6 +117,7 @@ def check_pair(
         )
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #fb79019e
+@checked(x=floats, y=floats, scale=positive, bias=number)
 def siglip_score(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (M, D)
@@ -123,6 +128,7 @@ def siglip_score(
     return scale * clip_score(x, y) + bias
 
 
+@checked(x=floats, y=floats, scale=positive, bias=number)
 def siglip_loss(
     x: Tensor,  # Unit vectors, shape (N, D): pictures
     y: Tensor,  # Unit vectors, shape (M, D): texts

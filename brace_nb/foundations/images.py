@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arrays import as_tensor, like
+from ..core.arguments import array, checked, count, floats, size
 
 # %% auto #0
 __all__ = ['CLIP_MEAN', 'CLIP_STD', 'box_shrink', 'Sprites', 'on_background', 'contact_sheet', 'to_float', 'normalize_colors',
@@ -26,6 +27,7 @@ def _check_rgba(rgba):
         )
 
 # %% ../../nbs/1_foundations/01_images.ipynb #f2cc68d4
+@checked(rgba=array, factor=size)
 def box_shrink(
     rgba: np.ndarray,  # Pictures, uint8, shape (..., H, W, 4), straight (not premultiplied) alpha
     factor: int = 2,  # Side of the box; must divide H and W
@@ -100,6 +102,7 @@ def _background_colors(background):
     return shade[..., None, None, :] if shade.ndim else shade
 
 
+@checked(rgba=array, background=array)
 def on_background(
     rgba,  # Pictures, uint8, shape (..., H, W, 4), numpy or torch
     background=255,  # Grey level, (r, g, b), or one color for each picture of shape (..., 3); 0..255
@@ -112,6 +115,7 @@ def on_background(
     return like(mixed.to(torch.uint8), rgba)
 
 # %% ../../nbs/1_foundations/01_images.ipynb #e2552d7a
+@checked(rgba=array, columns=size, gap=count)
 def contact_sheet(
     rgba,  # Pictures, uint8, RGBA or RGB, shape (N, H, W, 3 or 4), numpy or torch
     columns: int = 8,  # At most so many pictures in a row
@@ -153,6 +157,7 @@ def to_float(
     return rgb.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format) / 255
 
 # %% ../../nbs/1_foundations/01_images.ipynb #f564d0dc
+@checked(images=floats)
 def normalize_colors(
     images: Tensor,  # float, 0..1, shape (..., 3, H, W)
     mean=CLIP_MEAN,  # Mean of each color, 0..1
@@ -176,6 +181,9 @@ def _inverse_motion(angle, scale, shift):
     return torch.cat([inverse, -2 * inverse @ shift], -1)
 
 # %% ../../nbs/1_foundations/01_images.ipynb #6d36202b
+@checked(
+    rgba=array("N S S 4"), angle=floats("N"), scale=floats("N"), shift=floats("N 2"), background=floats("N 3")
+)
 def place(
     rgba,  # Pictures, uint8, shape (N, S, S, 4), numpy or torch
     angle: Tensor,  # Rotation, degrees counter-clockwise, shape (N,)

@@ -13,11 +13,13 @@ from torch.nn import functional as F
 
 from .contrastive_losses import info_nce
 from .image_text_losses import clip_score
+from ..core.arguments import checked, count, floats, integers, list_of, positive, size, sizes
 
 # %% auto #0
 __all__ = ['evidence_bound', 'Clustering', 'concentration', 'cluster', 'proto_score', 'proto_loss', 'proto_nce_loss']
 
 # %% ../../nbs/1_foundations/13_prototypes.ipynb #75c95885
+@checked(log_joint=floats("N K"), q=floats("N K"))
 def evidence_bound(
     log_joint: Tensor,  # Log p(x_i, c), shape (N, K)
     q: Tensor,  # Distribution over clusters for each sample, shape (N, K), rows sum to 1
@@ -39,6 +41,13 @@ class Clustering:
         return len(self.centroids)
 
 
+@checked(
+    features=floats("N>0 D"),
+    centroids=floats("K>0 D"),
+    assignment=integers("N"),
+    temperature=positive,
+    alpha=positive,
+)
 def concentration(
     features: Tensor,  # Momentum features, unit vectors, shape (N, D)
     centroids: Tensor,  # Means of the clusters, not normalized, shape (K, D)
@@ -78,6 +87,9 @@ def _k_means(z, k, seed, iterations, tries):
     return torch.from_numpy(found.cluster_centers_).to(z), label
 
 # %% ../../nbs/1_foundations/13_prototypes.ipynb #3d2d6e63
+@checked(
+    features=floats("N>1 D"), sizes=sizes, temperature=positive, alpha=positive, iterations=size, tries=size
+)
 def cluster(
     features: Tensor,  # Momentum features, unit vectors, shape (N, D)
     sizes=(64, 128, 256),  # K of each clustering
@@ -98,6 +110,7 @@ def cluster(
     return out
 
 # %% ../../nbs/1_foundations/13_prototypes.ipynb #93cf6351
+@checked(x=floats, clustering=Clustering)
 def proto_score(
     x: Tensor,  # Unit vectors, shape (N, D)
     clustering: Clustering,
@@ -115,6 +128,7 @@ def _other_prototypes(own, k, negatives, seed):
     return rest[order[: len(rest) if negatives is None else negatives]]
 
 
+@checked(x=floats("N>0 D"), rows=integers("N"), clustering=Clustering, negatives=count)
 def proto_loss(
     x: Tensor,  # Unit vectors, shape (N, D)
     rows: Tensor,  # int64, shape (N,): which samples of the clustering these are
@@ -136,6 +150,14 @@ def proto_loss(
     return F.cross_entropy(logits[:, kept], torch.searchsorted(kept, own))
 
 # %% ../../nbs/1_foundations/13_prototypes.ipynb #bbfda17a
+@checked(
+    x=floats("N D"),
+    keys=floats,
+    rows=integers("N"),
+    clusterings=list_of(Clustering),
+    temperature=positive,
+    queue=floats,
+)
 def proto_nce_loss(
     x: Tensor,  # Unit vectors of the encoder, shape (N, D)
     keys: Tensor,  # Unit vectors of the momentum encoder, shape (N, D)

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from ..foundations import as_generator
+from ..core.arguments import checked, floats, integers, positive, size, sizes
 
 # %% auto #0
 __all__ = ['BRIDGES', 'as_linear', 'one_hot', 'gumbel_noise', 'straight_through_choice', 'eot_by_id', 'eot_by_largest_id',
            'eot_by_similarity', 'rows_at', 'eot_gumbel', 'encode_inputs', 'bridge_memory']
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #37d4b196
+@checked(embedding=torch.nn.Embedding)
 def as_linear(
     embedding: torch.nn.Embedding,  # V tokens, D dimensions
 ) -> torch.nn.Linear:  # No bias, weight (D, V), sharing nothing with the embedding
@@ -26,6 +28,7 @@ def as_linear(
     return layer
 
 
+@checked(ids=integers, vocabulary=size)
 def one_hot(
     ids: Tensor,  # int64, shape (...)
     vocabulary: int,  # V
@@ -35,6 +38,7 @@ def one_hot(
     return torch.zeros(*ids.shape, vocabulary, dtype=dtype, device=ids.device).scatter_(-1, ids[..., None], 1)
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #aa6eebbb
+@checked(shape=sizes)
 def gumbel_noise(
     shape,  # Of the logits
     generator,  # torch.Generator or seed
@@ -45,6 +49,7 @@ def gumbel_noise(
     return (-(-u.log()).log()).to(dtype)
 
 
+@checked(logits=floats("... V>0"), temperature=positive, noise=floats("... V"))
 def straight_through_choice(
     logits: Tensor,  # Shape (..., V)
     temperature: float = 1.0,  # Of the backward softmax
@@ -61,6 +66,7 @@ def straight_through_choice(
     return one_hot(perturbed.argmax(-1), logits.shape[-1], logits.dtype) + soft - soft.detach()
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #14b39258
+@checked(ids=integers("B S>0"))
 def eot_by_id(
     ids: Tensor,  # int64, shape (B, S)
     end: int,  # Id of the end token
@@ -76,6 +82,7 @@ def eot_by_id(
     return hit.int().argmax(-1)
 
 
+@checked(ids=integers("B S>0"))
 def eot_by_largest_id(
     ids: Tensor,  # int64, shape (B, S)
 ) -> Tensor:  # int64, shape (B,)
@@ -83,6 +90,7 @@ def eot_by_largest_id(
     return ids.argmax(-1)
 
 
+@checked(x=floats("B S>0 D"), end=floats("D"))
 def eot_by_similarity(
     x: Tensor,  # Hidden states or input embeddings, shape (B, S, D)
     end: Tensor,  # Embedding of the end token, shape (D,); used as a constant
@@ -91,6 +99,7 @@ def eot_by_similarity(
     return (x @ end.detach()).argmax(-1)
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #0b63fd21
+@checked(x=floats("B S D"), position=integers("B"))
 def rows_at(
     x: Tensor,  # Shape (B, S, D)
     position: Tensor,  # int64, shape (B,)
@@ -99,6 +108,7 @@ def rows_at(
     return x.gather(1, position[:, None, None].expand(-1, 1, x.shape[-1])).squeeze(1)
 
 
+@checked(x=floats("B S>0 D"), end=floats("D"), temperature=positive, noise=floats("B S"))
 def eot_gumbel(
     x: Tensor,  # Shape (B, S, D)
     end: Tensor,  # Embedding of the end token, shape (D,); used as a constant
@@ -132,6 +142,7 @@ BRIDGES = {  # name -> last axis of its tensor, how many more of such tensors it
 }
 
 
+@checked(batch_size=size, length=size, width=size, vocabulary=size, bytes_each=size)
 def bridge_memory(
     name: str,  # A key of BRIDGES
     batch_size: int = 10,  # B

@@ -15,6 +15,21 @@ from torch.nn import functional as F
 
 from ..core.training import train
 from ..foundations import as_generator, place
+from brace_nb.core.arguments import (
+    array,
+    checked,
+    count,
+    finite,
+    floats,
+    function,
+    many,
+    nonnegative,
+    positive,
+    share,
+    size,
+    sizes,
+    tensor,
+)
 
 # %% auto #0
 __all__ = ['MASK_DECODERS', 'Scenes', 'render_scenes', 'dice_loss', 'mask_scores', 'best_constant', 'MaskDecoder',
@@ -75,6 +90,7 @@ def _to_images(canvas):
     return (canvas.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #3e90f37e
+@checked(rgba=array("M S S 4"), count=count, objects=sizes, scale=many, grid=size)
 def render_scenes(
     rgba,  # Pictures to choose from, uint8, shape (M, S, S, 4)
     count: int,  # Number of scenes
@@ -107,6 +123,7 @@ def _check_shapes(name, answer, truth):
         raise ValueError(f"{name} and truth must have one shape; got {shapes}.")
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #58f73780
+@checked(p=floats, g=tensor, eps=nonnegative)
 def dice_loss(
     p: Tensor,  # Probabilities, shape (N, ...)
     g: Tensor,  # Truth, 0 or 1, same shape
@@ -120,6 +137,7 @@ def dice_loss(
     return 1 - (2 * (p * g).sum(1) + eps) / (below + eps)
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #1a722198
+@checked
 def mask_scores(
     prediction: Tensor,  # bool, shape (N, ...)
     truth: Tensor,  # bool or 0/1, same shape
@@ -132,6 +150,7 @@ def mask_scores(
     return dict(f1=f1.numpy(), iou=(f1 / (2 - f1)).numpy(), pixel_error=(p != g).double().mean(1).numpy())
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #d3bad3e0
+@checked(masks=floats, loss=function, points=size)
 def best_constant(
     masks: Tensor,  # 0 or 1, shape (N, ...)
     loss,  # Function of (p, g) -> (N,)
@@ -233,6 +252,7 @@ def train_decoder(
     return train(batch_loss, optimizer, steps, learning_rate=half_cosine)
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #d6c0aa5d
+@checked(first=finite("T"), second=finite("T"), learning_rate=positive, start=share)
 def learn_weight(
     first,  # Losses over time, shape (T,)
     second,  # Losses over time, shape (T,)

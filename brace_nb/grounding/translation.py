@@ -18,6 +18,7 @@ from brace_nb.grounding.bridges import (
     gumbel_noise,
     straight_through_choice,
 )
+from ..core.arguments import checked, floats, integers, positive, size, tensors
 
 # %% auto #0
 __all__ = ['WholeModel', 'trim_padding', 'cosines_with_frozen', 'train_whole_model', 'prequential_losses']
@@ -100,6 +101,7 @@ class WholeModel(nn.Module):
         return F.normalize(features, dim=-1)
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #faead6d4
+@checked(ids=integers("N L>0"))
 def trim_padding(
     ids: Tensor,  # int64, shape (N, L), 0 is padding
 ) -> Tensor:  # Shape (N, longest row), at least one column
@@ -108,6 +110,7 @@ def trim_padding(
     return ids[:, : int(used.max()) + 1] if len(used) else ids[:, :1]
 
 
+@checked(features=tensors)
 @torch.no_grad()
 def cosines_with_frozen(
     features: list[Tensor],  # Unit features of a batch by modality, each (B, D), the trained one last
@@ -161,6 +164,14 @@ def _check_whole(ids, frozen, batch_size):
         raise ValueError(f"batch_size must be from 2 to the number of items, {len(ids)}; got {batch_size}.")
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #d63ef36d
+@checked(
+    features=floats("N D"),
+    targets=integers("N"),
+    classes=size,
+    batch_size=size,
+    learning_rate=positive,
+    updates=size,
+)
 def prequential_losses(
     features: Tensor,  # Shape (N, D)
     targets: Tensor,  # int64, shape (N,)

@@ -15,6 +15,7 @@ from torch import Tensor
 from .measures import Measure
 from .products import as_views, inner_products, norm_squared, outer_sum, place
 from .tuple_scores import positive_part
+from ..core.arguments import checked, size, tensors
 
 # %% auto #0
 __all__ = ['feature_cube']
@@ -85,6 +86,7 @@ def _factor(xs, n, F):
     return positive_part(norm_squared(G, range(n)), outer_sum([G[a, a] for a in range(n)]), n, F)
 
 
+@checked(xs=tensors, m=Measure, entries=size)
 def feature_cube(
     xs,  # n batches, shapes (B_a, F)
     m: Measure,  # Of the family "feature", or "norm" with a function as `shrink`

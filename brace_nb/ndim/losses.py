@@ -15,6 +15,7 @@ from .cube_scores import CubeScores, scores_from_products
 from .streaming import streamed_loss
 from .targets import CubeProblem, cross_entropy, exact_inputs, log_weight, region_weights
 from .tuple_scores import find_measure, from_norm, score_batches
+from ..core.arguments import checked, floats, number, positive, size, tensors
 
 # %% auto #0
 __all__ = ['KINDS', 'gradient_cells', 'cube_loss', 'project']
@@ -28,6 +29,7 @@ def _check_kind(kind):
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}.")
 
 
+@checked(n=size, batch_size=size)
 def gradient_cells(
     n: int,  # Modalities
     batch_size: int,  # Rows per batch, B
@@ -138,6 +140,7 @@ def _on_cube(scores, labels, kind, smoothing, scale, bias, w, streaming, entries
     return problem.full(scale, bias, w)
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #8e58e997
+@checked(scale=positive, bias=number, entries=size)
 def cube_loss(
     xs,  # n batches, shapes (B, F); rows with the same number belong together
     measure: str = "pairwise",  # Name in `MEASURES`
@@ -184,6 +187,7 @@ def _check_projection(xs, matrix, projection, single):
         raise ValueError(f"`single` must be one of the {len(xs)} modalities, 0..{len(xs) - 1}; got {single}.")
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #fd3b0a22
+@checked(xs=tensors, matrix=floats)
 def project(
     xs,  # n batches, shapes (B, F)
     matrix: Tensor,  # P, shape (F, F)

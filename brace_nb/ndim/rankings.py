@@ -11,6 +11,7 @@ import operator
 import numpy as np
 
 from ..core.arrays import as_tensor
+from ..core.arguments import checked, number
 
 # %% auto #0
 __all__ = ['is_increasing', 'rank_correlation', 'rank_classes']
@@ -44,6 +45,7 @@ def _formula(node, names):
     raise ValueError(f"a link must be made of {_KNOWN}; got `{ast.unparse(node)}`.")
 
 # %% ../../nbs/3_ndim/03_rankings.ipynb #c02ef4e8
+@checked
 def is_increasing(
     link: str,  # A function of P, n and F, as in `Measure.link`
 ) -> bool:  # True is a proof; False means that none was found
@@ -63,6 +65,7 @@ def _flat(scores):
     return as_tensor(scores, "scores").detach().cpu().double().numpy().ravel()
 
 
+@checked(scores=dict)
 def rank_correlation(
     scores: dict,  # Name -> scores of the same tuples, any shape; numpy or torch
 ) -> np.ndarray:  # Spearman's rho of all pairs, in the order of `scores`; NaN for a constant
@@ -80,6 +83,7 @@ def rank_correlation(
         return np.corrcoef(ranks)
 
 # %% ../../nbs/3_ndim/03_rankings.ipynb #677a7413
+@checked(scores=dict, rho=number)
 def rank_classes(
     scores: dict,  # Name -> scores of the same tuples
     rho: float = 1 - 1e-9,  # Least rank correlation of two members

@@ -11,6 +11,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from ..core.arguments import checked, count, ids, sizes
+
 # %% auto #0
 __all__ = ['partitions', 'region_of', 'region_sizes', 'collision_probability', 'mask_value', 'safe_exponent', 'region_mask']
 
@@ -30,6 +32,7 @@ def _partitions(n, largest, parts):
     return tuple((k, *rest) for k in first for rest in _partitions(n - k, k, parts - 1))
 
 
+@checked
 def partitions(
     n: int,  # Modalities
     batch_size: int | None = None,  # Rows per batch, which limits the number of parts; None: no limit
@@ -39,6 +42,7 @@ def partitions(
     return list(_partitions(_whole("n", n, 1), n, parts))
 
 # %% ../../nbs/3_ndim/06_regions.ipynb #4a402588
+@checked(index=ids)
 def region_of(
     index,  # Coordinates of one cell, n of them
 ) -> tuple:  # Its counts, largest first
@@ -72,6 +76,7 @@ def collision_probability(
     return 1 - math.perm(_whole("batch_size", batch_size, 1), _whole("n", n, 1)) / batch_size**n
 
 # %% ../../nbs/3_ndim/06_regions.ipynb #4ac64bbd
+@checked(partition=sizes, exponent=count)
 def mask_value(
     partition,  # Counts of one region
     exponent,  # m

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..core.arrays import as_tensor, like
 from .measures import root
+from ..core.arguments import checked, finite, size
 
 # %% auto #0
 __all__ = ['with_gram']
@@ -33,6 +34,7 @@ def _frame(shape, generator, like):
     return (Q * R.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]).mT
 
 # %% ../../nbs/3_ndim/04_relations.ipynb #b084a73a
+@checked(gram=finite, features=size)
 def with_gram(
     gram,  # Wanted inner products, shape (..., n, n): symmetric, no negative eigenvalue
     features: int,  # F >= n

@@ -13,11 +13,13 @@ from torch.nn import functional as F
 
 from .cube_scores import CubeScores
 from .regions import partitions, region_mask, region_sizes
+from ..core.arguments import checked, floats, share, size
 
 # %% auto #0
 __all__ = ['exact_inputs', 'region_weights', 'log_weight', 'cross_entropy', 'CubeProblem']
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #7a478b9c
+@checked(batch_size=size, features=size)
 def exact_inputs(
     batch_size: int,  # Rows, B
     features: int,  # F
@@ -86,6 +88,7 @@ def _weights(weights, n, batch_size):
     )
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #16aa68a6
+@checked(scores=CubeScores)
 def region_weights(
     regions,  # Partitions to keep; None keeps all
     weights,  # "density", a dict by partition, a Tensor of learned parameters, or None
@@ -108,6 +111,7 @@ def log_weight(
     return torch.where(w > 0, torch.where(w > 0, w, 1).log(), -math.inf)
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #4e269fdd
+@checked(logits=floats("rows cells"), target=floats("rows cells"), smoothing=share)
 def cross_entropy(
     logits: Tensor,  # Shape (rows, cells); -inf masks a cell
     target: Tensor,  # Probabilities, same shape
