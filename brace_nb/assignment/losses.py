@@ -20,7 +20,7 @@ from .selections import stepped
 from .soft import straight_through_assignment
 from .solvers import assign
 from ..core import as_tensor, like
-from ..core.arguments import array, checked, finite
+from ..core.arguments import checked, finite
 
 # %% auto #0
 __all__ = ['LOSS_SOLVERS', 'LOSSES', 'complete_permutation', 'best_permutation', 'AssignmentLoss', 'learning_rate_factor',
@@ -41,7 +41,7 @@ def _ranks(x, chosen):
     return torch.empty_like(x).scatter_(-1, order, falling.expand_as(x))
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #52d323b7
-@checked(scores=finite("... h w"), matrix=array("... h w"))
+@checked(scores=finite("... h w"), matrix=finite("... h w"))
 def complete_permutation(
     scores: Tensor | np.ndarray,  # Shape (..., h, w), finite; higher is better
     matrix: Tensor | np.ndarray,  # The cells of any assignment, 0/1, of the same shape

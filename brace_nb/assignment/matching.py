@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .solvers import assign, has_assignment
 from ..core import as_tensor, like
-from ..core.arguments import array, checked, many, positive
+from ..core.arguments import array, checked, count, many, positive
 
 # %% auto #0
 __all__ = ['match_batch', 'costs_to_scores']
@@ -74,6 +74,8 @@ def match_batch(
     **options,  # Further arguments of `assign`
 ) -> list[tuple]:  # Per image (queries, annotations counted within the image), ordered by query
     "Match queries to annotations for a whole batch (thesis 6.4.7.3; `HungarianMatcher` of DETR)."
+    for n in sizes:
+        count(n, "a size")
     x, sizes = as_tensor(cost, "cost").detach(), [int(n) for n in sizes]
     _check_matching(x, sizes, mask)
     starts = np.cumsum([0, *sizes])

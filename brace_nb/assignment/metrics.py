@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import as_tensor, like
-from ..core.arguments import array, checked, ids, sizes
+from ..core import as_tensor, broadcast, like
+from ..core.arguments import array, checked, finite, ids, sizes
 
 # %% auto #0
 __all__ = ['DISTRIBUTIONS', 'MINIMIZED', 'check_cost', 'to_matrix', 'is_valid', 'Agreement', 'agreement', 'agreement_from_counts',
@@ -72,7 +72,7 @@ def to_matrix(
     shape: tuple[int, int],  # (h, w), or a whole shape (..., h, w)
 ) -> Tensor | np.ndarray:  # True at each pair, bool, shape (..., h, w)
     "The 0/1 matrix of an assignment (thesis, 2.2.4)."
-    r, c = torch.broadcast_tensors(as_tensor(rows, "rows").long(), as_tensor(cols, "cols").long())
+    r, c = broadcast("rows and cols", as_tensor(rows, "rows").long(), as_tensor(cols, "cols").long())
     h, w = shape[-2:]
     if ((r < -1) | (r >= h) | (c < -1) | (c >= w)).any():
         raise ValueError(
@@ -84,7 +84,7 @@ def to_matrix(
     return like(found[..., :-1].unflatten(-1, (h, w)), rows)
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #57be0152
-@checked(matrix=array("... h w"))
+@checked(matrix=finite("... h w"))
 def is_valid(
     matrix: Tensor | np.ndarray,  # 0/1, shape (..., h, w)
 ) -> Tensor | np.ndarray:  # bool, shape (...)
@@ -152,7 +152,7 @@ def agreement_from_counts(
 ) -> Agreement:  # As `agreement` of the matrices
     "Agreement of a 0/1 answer with a full valid assignment, from counts."
     c, n = as_tensor(shared, "shared").double(), as_tensor(cells, "cells").double()
-    c, n = torch.broadcast_tensors(c, n)
+    c, n = broadcast("shared and cells", c, n)
     h, w = shape[-2:]
     k = min(h, w)
     if ((c < 0) | (c > k) | (c > n)).any():
@@ -164,7 +164,7 @@ def agreement_from_counts(
     return Agreement(*(like(a, shared) for a in found))
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #00810790
-@checked(matrix=array("... h w"))
+@checked(matrix=finite("... h w"))
 def line_faults(
     matrix: Tensor | np.ndarray,  # 0/1, shape (..., h, w)
 ) -> tuple:  # (empty short lines, lines with two or more cells), int64, each of shape (...)
@@ -184,7 +184,7 @@ def total_score(
 ) -> Tensor | np.ndarray:  # Sum of the chosen cells, float64, shape (...)
     "S(Y) = sum(C * Y); a cell that is not chosen counts nothing even when it is forbidden (6.3.1)."
     c, y = as_tensor(cost, "cost").detach().double(), as_tensor(matrix, "matrix").detach().double()
-    c, y = torch.broadcast_tensors(c, y)
+    c, y = broadcast("cost and matrix", c, y)
     return like(torch.where(y != 0, c * y, 0.0).flatten(-2).sum(-1), cost)
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #3f9b8e71

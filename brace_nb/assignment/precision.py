@@ -16,7 +16,7 @@ from .methods import PRESETS
 from .metrics import check_cost, to_matrix, total_score
 from .solvers import assign
 from ..core import as_tensor, like
-from ..core.arguments import array, checked, many
+from ..core.arguments import array, checked, list_of
 
 # %% auto #0
 __all__ = ['FLOAT_FORMATS', 'MATCHERS', 'FloatFormat', 'quantize', 'representable', 'kept_share', 'break_ties', 'RoundingLosses',
@@ -161,14 +161,14 @@ def _judged(answer, truth, x):
 
 def _check_study(x, methods):
     "Raise ValueError unless matrices and methods can be studied."
-    unknown = set(methods) - set(MATCHERS)
-    if unknown:
-        raise ValueError(f"unknown methods; got {sorted(unknown)}. Choose from {', '.join(MATCHERS)}.")
+    unknown = [m for m in methods if m not in MATCHERS]
+    if unknown or not methods:
+        raise ValueError(f"unknown methods; got {unknown}. Choose from {', '.join(MATCHERS)}.")
     if x.ndim != 3:
         raise ValueError(f"a study has matrices of the shape (matrices, h, w); got {tuple(x.shape)}.")
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #453f96f9
-@checked(formats=many, methods=many)
+@checked(formats=list_of(str), methods=list_of(str))
 def precision_study(
     cost: Tensor | np.ndarray,  # Costs or scores, shape (matrices, h, w)
     maximize: bool = False,  # Are these scores?

@@ -47,7 +47,7 @@ def cost_of_picking(
     return rest(x) + rest(x.mT).mT
 
 
-@checked(x=floats("... h w"), steps=count, factor=positive)
+@checked(x=floats("... h w>0"), steps=count, factor=positive)
 def recurse(
     x: Tensor,  # Scores, shape (..., h, w), h and w >= 2
     steps: int = 10,  # How often

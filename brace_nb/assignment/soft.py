@@ -37,9 +37,13 @@ def _winners(z, own):
     return j, wins & (first.gather(-1, j) == own)
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #58787266
-@checked(s=floats("B n m"), temperature=positive, noise=nonnegative, generator=torch.Generator)
+@checked(s=floats("B n m>0"), temperature=positive, noise=nonnegative, generator=torch.Generator)
 def gumbel_rounds(s, temperature, noise, generator):
     "Cell of every slice of s (B, slices, cells), and the softmax of the round that fixed it."
+    if s.isnan().any():
+        raise ValueError(
+            "scores must not be NaN. Find the diverged step upstream, or forbid cells with -inf."
+        )
     B, n, m = s.shape
     found, soft = s.new_full((B, n), -1, dtype=torch.int64), torch.zeros_like(s)
     taken = torch.zeros(B, 1, m + 1, dtype=torch.bool, device=s.device)
@@ -56,12 +60,12 @@ def gumbel_rounds(s, temperature, noise, generator):
     return found, soft
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #14dd2f76
-@checked(s=floats("B n m"), steps=size, coldest=positive)
+@checked(s=floats("B n m>0"), steps=size, coldest=positive)
 def sinkhorn_plan(s, steps, coldest):
     "Transport plan (B, slices, cells), from a temperature of half the range of s down to `coldest` of it."
     B, n, m = s.shape
     top, low = s.amax((-2, -1), keepdim=True), s.amin((-2, -1), keepdim=True)
-    span = (top - low).detach().clamp(min=torch.finfo(s.dtype).tiny)
+    span = (top - low).detach().clamp(min=torch.finfo(s.dtype).tiny * torch.finfo(s.dtype).eps)
     x = torch.nn.functional.pad((s - top.detach()) / span, (0, 0, 0, m - n))
     price = x.new_zeros(B, 1, m)
     for halving in range(max(1, math.ceil(-math.log2(coldest)))):

@@ -92,7 +92,11 @@ def compare_methods(
     truth: Tensor,  # Best assignment of the matrices themselves, bool
 ) -> list[dict]:  # One entry per method: precision, F1, valid share
     "How often each method is right, with a cell per short line (precision) and made valid (F1)."
-    found = []
+    found, wrong = [], [k for k, v in methods.items() if not isinstance(v, dict) or "method" not in v]
+    if wrong:
+        raise ValueError(
+            f"methods must be dicts of options of `assign`, with `method`; got others for {wrong}."
+        )
     for name, options in methods.items():
         y = {}
         for select in ("argmax", "stepped"):

@@ -11,6 +11,7 @@ import numpy as np
 
 from .code_encoder import CodeEncoder
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
+from ..core.arrays import as_tensor
 from ..core.arguments import array, checked, finite
 
 # %% auto #0
@@ -88,4 +89,5 @@ def distance_to_code(
     codes: np.ndarray,  # Their codes, bool or ternary (n, D)
 ) -> float:
     "Mean squared distance of unit vectors to their normalized codes."
+    v, codes = (as_tensor(x, name).numpy() for x, name in ((v, "v"), (codes, "codes")))
     return float(2 - 2 * ((v * codes).sum(1) / np.sqrt(np.abs(codes).sum(1))).mean())

@@ -91,6 +91,7 @@ def cost_of_first_descent(
     v: np.ndarray,  # Embeddings >= 0, shape (n, D)
 ) -> dict:  # rows; differ, in % of the rows; lost_mean and lost_max, cosines
     "How often stopping at the first descent gives another code, and what it loses."
+    v = as_tensor(v, "embeddings").detach().cpu().numpy()
     best, greedy = binarize(v), stop_at_first_descent(v)
     lost = _cosine(v, best) - _cosine(v, greedy)
     differ = float((best != greedy).any(-1).mean() * 100)

@@ -88,9 +88,9 @@ def uniformity_loss(
     x: Tensor,  # Embeddings of one modality, unit rows (N, D) with N >= 2
 ) -> Tensor:  # Scalar <= 0
     "log mean over pairs of exp(-2 |x_i - x_j|^2) (Wang & Isola 2020, 'uniformity' with t = 2)."
-    n = len(x)
-    if x.ndim != 2 or n < 2:
+    if x.ndim != 2 or len(x) < 2:
         raise ValueError(f"uniformity needs (N, D) with at least two rows; got {tuple(x.shape)}.")
+    n = len(x)
     square = x.square().sum(-1)
     exponent = 4 * x @ x.T - 2 * (square[:, None] + square)
     itself = torch.eye(n, dtype=torch.bool, device=x.device)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import as_tensor, like, parallel_map, widen
+from ..core import as_tensor, check_finite, like, parallel_map, widen
 from ..core.arguments import array, checked, size, tensor
 
 # %% auto #0
@@ -62,7 +62,7 @@ def _where(rows, shape):
     return f"rows {first}{more} hold"
 
 # %% ../../nbs/2_codes/00_projection.ipynb #68118a15
-@checked(v=array)
+@checked(v=array("... D"))
 def check_nonnegative(
     v: Tensor | np.ndarray,  # Embeddings, shape (..., D)
     zero: bool = False,  # Allow all-zero rows?
@@ -70,6 +70,7 @@ def check_nonnegative(
     start: int = 0,  # Row of the whole at which the piece starts
 ) -> None:
     "Raise ValueError unless every row is finite, non-negative and (by default) not all zero."
+    v = v if isinstance(v, (Tensor, np.ndarray)) else as_tensor(v, "embeddings")
     for kind, mask in _faults(v, zero).items():
         rows = np.flatnonzero(np.asarray(mask.cpu() if isinstance(mask, Tensor) else mask)) + start
         if len(rows):
@@ -118,6 +119,7 @@ def binarize_by_sorting(
 ) -> Tensor:  # Code, bool, shape (..., D)
     "The definition: a full sort, and the smallest K with the largest S(K); sums are float64."
     x = widen(v)
+    check_finite(x)
     x = scaled_rows(x) if x.dtype == torch.float64 else x
     s = x.sort(-1, descending=True).values
     total = s.cumsum(-1, dtype=torch.float64)

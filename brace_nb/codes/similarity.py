@@ -145,6 +145,8 @@ def similarity_by_product(
     dim: int,  # D
 ) -> torch.Tensor:  # Similarities, float32 (..., N, M)
     "The same fractions from matrix products, for other devices; sums of 0/1 products are exact in float32."
+    if {a.dtype, b.dtype} - {torch.bool, torch.uint8, torch.int8}:
+        raise ValueError(f"codes must be bool, packed uint8 or ternary int8; got {a.dtype} and {b.dtype}.")
     a, b = _unpacked(a), _unpacked(b)
     x, y = a.float(), b.float()
     net, n, k = x @ y.mT, x.abs().sum(-1)[..., :, None], y.abs().sum(-1)[..., None, :]

@@ -108,9 +108,9 @@ def code_statistics(
 ) -> CodeStatistics:
     "Describe a set of codes (S-BRaCE, 'Sparsity and Collisions')."
     array = code_array(codes)
-    if array.ndim != 2 or not len(array):
+    if array.ndim != 2 or not array.size:
         raise ValueError(
-            f"statistics need codes of shape (n, D) with n > 0; got {array.shape}. Flatten the leading axes."
+            f"statistics need codes of shape (n, D) with n and D > 0; got {array.shape}. Flatten the leading axes."
         )
     if array.dtype == bool:
         dim, array = array.shape[1], pack(array)

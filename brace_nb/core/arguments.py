@@ -15,12 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arrays import as_tensor, check_finite
-
 # %% auto #0
-__all__ = ['positive', 'nonnegative', 'share', 'count', 'size', 'tensor', 'floats', 'integers', 'array', 'finite', 'ids',
-           'number', 'whole', 'sizes', 'seed', 'text', 'function', 'ArrayRule', 'within', 'tensors', 'many', 'list_of',
-           'one_of', 'checked']
+__all__ = ['positive', 'nonnegative', 'share', 'count', 'size', 'several', 'tensor', 'floats', 'integers', 'array', 'finite',
+           'ids', 'labels', 'number', 'whole', 'sizes', 'seed', 'text', 'function', 'ArrayRule', 'within', 'tensors',
+           'many', 'list_of', 'one_of', 'checked']
 
 # %% ../../nbs/0_core/07_arguments.ipynb #94eb40be
 def _refuse(name, must, value):
@@ -72,6 +70,7 @@ def whole(
 
 count = partial(whole, least=0, must="a whole number >= 0")
 size = partial(whole, least=1, must="a whole number >= 1")
+several = partial(whole, least=2, must="a whole number >= 2")
 
 
 def sizes(value, name):
@@ -172,24 +171,35 @@ def _integers(value, name):
 
 tensor, floats, integers = ArrayRule(_tensor), ArrayRule(_floats), ArrayRule(_integers)
 
-# %% ../../nbs/0_core/07_arguments.ipynb #ec2dae48
+# %% ../../nbs/0_core/07_arguments.ipynb #d7970b47
 def _array(value, name):
-    as_tensor(value, name)
+    from brace_nb.core.arrays import as_tensor  # which uses these rules itself
+
+    return as_tensor(value, name)
 
 
 def _finite(value, name):
-    check_finite(as_tensor(value, name), name)
+    from brace_nb.core.arrays import check_finite
+
+    check_finite(_array(value, name), name)
 
 
 def _ids(value, name):
-    if hasattr(value, "__len__") and not len(value):
-        return  # an empty list has no type
-    found = as_tensor(value, name)
-    if found.is_floating_point() or found.dtype == torch.bool:
+    found = _array(value, name)
+    if found.numel() and (found.is_floating_point() or found.dtype == torch.bool):
         raise ValueError(f"{name} must hold whole numbers; got {found.dtype}.")
 
 
-array, finite, ids = ArrayRule(_array), ArrayRule(_finite), ArrayRule(_ids)
+def _labels(value, name):
+    found = np.asarray(value.cpu() if isinstance(value, Tensor) else value)
+    if found.ndim != 1 or found.dtype.kind not in "biufUST" and not all(isinstance(v, str) for v in found):
+        got = f"{found.dtype} of shape {found.shape}"
+        raise ValueError(f"{name} must be one for each row, all numbers or all texts; got {got}.")
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        raise ValueError(f"{name} must not be NaN or infinite. Drop these rows.")
+
+
+array, finite, ids, labels = map(ArrayRule, (_array, _finite, _ids, _labels))
 
 # %% ../../nbs/0_core/07_arguments.ipynb #0d251f9f
 def within(
@@ -198,13 +208,16 @@ def within(
     stop: int,  # The first number that is too large
 ) -> None:
     "Raise ValueError unless all are from 0 to `stop` - 1."
-    if len(value) and (value.min() < 0 or value.max() >= stop):
+    if (value.numel() if isinstance(value, Tensor) else value.size) and (
+        value.min() < 0 or value.max() >= stop
+    ):
         raise ValueError(f"{name} must be from 0 to {stop - 1}; got {int(value.min())}..{int(value.max())}.")
 
 # %% ../../nbs/0_core/07_arguments.ipynb #051da573
 def tensors(value, name):
     "Raise ValueError unless it is a list of torch tensors in floating point, at least one."
-    if not isinstance(value, (list, tuple, Tensor)) or not len(value):
+    listed = isinstance(value, (list, tuple)) or isinstance(value, Tensor) and value.ndim > 0
+    if not listed or not len(value):
         _refuse(name, "a list of torch tensors", value)
     for k, one in enumerate(value):
         floats(one, f"{name}[{k}]")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..core import like, normalize, rows
-from ..core.arguments import checked, positive, share, size
+from ..core.arguments import checked, positive, several, share, size
 
 # %% auto #0
 __all__ = ['unit_rows', 'paired_rows', 'alignment', 'uniformity', 'sphere_uniformity', 'simplex_uniformity', 'modality_gap',
@@ -75,7 +75,7 @@ def sphere_uniformity(
     return math.log(total) - 2 * t
 
 
-@checked(t=positive)
+@checked(n=several, t=positive)
 def simplex_uniformity(
     n: int,  # Points, at most D + 1
     t: float = 2,  # Inverse width of the kernel

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core import as_tensor
-from ..core.arguments import array, checked, count, finite, share, sizes
+from ..core.arguments import array, checked, count, finite, labels, share, sizes
 
 # %% auto #0
 __all__ = ['TRAJECTORIES', 'firing', 'target_invariance', 'invariance_score', 'trajectory']
@@ -48,6 +48,8 @@ def _view_rows(h, items):
             f"features must have shape (items, views, units); got {h.shape}. "
             "Rows (views, units) need `items`, the item of each row."
         )
+    if not h.size:
+        raise ValueError(f"features need at least one item, view and unit; got {h.shape}.")
     if items is None:
         items, h = np.repeat(np.arange(len(h)), h.shape[1]), h.reshape(-1, h.shape[-1])
     _check_view_rows(h)
@@ -127,7 +129,7 @@ def _usual_rate(firing_rate, classes):
     return max(1 / classes, 0.05) if firing_rate is None else firing_rate
 
 
-@checked(firing_rate=share)
+@checked(labels=labels, firing_rate=share)
 def target_invariance(
     h,  # Features, shape (items, views, units), or rows (views, units) with `items`; numpy or torch
     labels,  # Class of each item
@@ -204,7 +206,7 @@ def _facts(response, realized, number, classes):
     return dict(realized=(float(alive.min()), float(alive.mean()), float(alive.max())), classes=classes)
 
 # %% ../../nbs/5_evaluation/09_invariance.ipynb #69efa81d
-@checked(ks=sizes, firing_rate=share, permutations=count)
+@checked(labels=labels, ks=sizes, firing_rate=share, permutations=count)
 def invariance_score(
     h,  # Features, shape (items, views, units), or rows (views, units) with `items`; numpy or torch
     labels,  # Class of each item

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core import like
+from ..core import like, many
 from .long_rows import moments
 from brace_nb.evaluation.similarity_index import (
     check_same_rows,
@@ -27,6 +27,8 @@ __all__ = ['MinibatchCKA', 'cka_matrix', 'StreamingCKA']
 # %% ../../nbs/5_evaluation/07_layer_pairs.ipynb #fac4a723
 def _named_layers(layers, who):
     "Names and features of some layers."
+    if not isinstance(layers, dict):
+        many(layers, who)
     named = layers if isinstance(layers, dict) else {f"{who}[{i}]": x for i, x in enumerate(layers)}
     if not named:
         raise ValueError(f"{who} is empty; pass at least one layer's features of shape (n, d).")

@@ -28,6 +28,7 @@ def _from_matrix(relevant, queries, items):
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #e8b2be20
 def _item_lists(relevant, queries):
     "Items of each query as a list of arrays."
+    many(relevant, "relevant")
     if len(relevant) != queries:
         raise ValueError(f"`relevant` needs one entry for each of {queries} queries; got {len(relevant)}.")
     lists = [np.atleast_1d(np.asarray(r)) for r in relevant]

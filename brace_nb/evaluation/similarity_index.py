@@ -277,7 +277,7 @@ def cka_z(
     n: int,  # Rows it was computed from
 ):  # Same kind
     "Permutation z-score of an unbiased CKA: its distance from the mean of all row permutations, in their sd."
-    return value / null_sd(n)
+    return (np.asarray(value) if isinstance(value, (list, tuple)) else value) / null_sd(n)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #3959563c
 @checked(x=finite, y=finite, permutations=count)
@@ -295,6 +295,8 @@ def permuted_cka(
     with full_precision(a.device):
         A, B = centered_gram(a, unbiased).double(), centered_gram(b, unbiased).double()
     rng, scale, values = np.random.default_rng(seed), (A.norm() * B.norm()).item(), []
+    if not scale > 0:
+        raise ValueError("CKA needs rows that differ; got constant features on one side. Drop that layer.")
     for _ in range(permutations):
         order = torch.from_numpy(rng.permutation(len(a))).to(B.device)
         values.append(torch.vdot(A.flatten(), B[order][:, order].flatten()).item() / scale)

@@ -52,6 +52,9 @@ def near_and_far(
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #ac986d66
 def _sets(sets):
     "Runs as python sets of ids, at least two."
+    for run in sets:
+        many(run, "a run of tokens")
+        ids(list(run), "a run of tokens")
     sets = [set(np.asarray(s).tolist()) for s in sets]
     if len(sets) < 2:
         raise ValueError(f"agreement needs at least two runs; got {len(sets)}.")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arrays import as_tensor
+from ..core.arrays import as_tensor, one_type
 from ..core.arguments import checked, floats, number, positive, tensors
 
 # %% auto #0
@@ -26,6 +26,7 @@ def clip_score(
         raise ValueError(
             f"embeddings must be matrices of one width; got {tuple(x.shape)} and {tuple(y.shape)}."
         )
+    x, y = one_type(x, y)
     return x @ y.T
 
 
@@ -36,10 +37,11 @@ def clip_loss(
     scale,  # Inverse temperature, > 0; float or scalar Tensor
 ) -> Tensor:  # Scalar, nats
     "Symmetric cross-entropy of scale * x @ y.T against the diagonal (Radford et al. 2021)."
+    score = clip_score(x, y)
     if len(x) != len(y) or not len(x):
         shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
         raise ValueError(f"clip_loss needs as many rows of x as of y, at least one; got {shapes}.")
-    logits, target = scale * clip_score(x, y), torch.arange(len(x), device=x.device)
+    logits, target = scale * score, torch.arange(len(x), device=x.device)
     return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #f90ae026
@@ -73,6 +75,9 @@ def _own(logits):
 
 def _stack_views(embeddings, present):
     "Views as one tensor (n, N, D) after a check of both arguments."
+    shapes = {tuple(e.shape) for e in embeddings}
+    if len(shapes) > 1:
+        raise ValueError(f"views must be at least two matrices of one shape (N, D), N >= 1; got {shapes}.")
     z = embeddings if isinstance(embeddings, Tensor) else torch.stack(list(embeddings))
     if z.ndim != 3 or len(z) < 2 or not z.shape[1]:
         shape = tuple(z.shape)

@@ -108,8 +108,9 @@ def on_background(
     background=255,  # Grey level, (r, g, b), or one color for each picture of shape (..., 3); 0..255
 ):  # uint8 RGB, shape (..., H, W, 3); torch in, torch out on the same device
     "Pictures over a plain background: alpha * color + (1 - alpha) * background, to the nearest integer."
-    _check_rgba(rgba)
-    wide = as_tensor(rgba, "pictures").int()
+    pictures = as_tensor(rgba, "pictures")
+    _check_rgba(pictures)
+    wide = pictures.int()
     shade = _background_colors(background).to(wide.device)
     mixed = (wide[..., :3] * wide[..., 3:] + shade * (255 - wide[..., 3:]) + 127) // 255
     return like(mixed.to(torch.uint8), rgba)
@@ -201,7 +202,10 @@ def place(
     x = torch.cat([x[:, :3] * x[:, 3:], x[:, 3:]], 1)
     if not x.numel():
         return x[:, :3]
-    grid = F.affine_grid(_inverse_motion(angle, scale, shift).to(x), x.shape, align_corners=False)
+    if not (scale > 0).all():
+        raise ValueError(f"scale must be > 0; got {scale.min():g}. It is a magnification.")
+    motion = _inverse_motion(*(v if v.dtype == x.dtype else v.to(x) for v in (angle, scale, shift)))
+    grid = F.affine_grid(motion.to(x), x.shape, align_corners=False)
     x = F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return x[:, :3] + (1 - x[:, 3:]) * background.to(x)[..., None, None]
 
@@ -212,6 +216,6 @@ def as_generator(
     "A torch generator on the CPU from a seed."
     if isinstance(seed, torch.Generator):
         return seed
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"pass a seed (int) or a torch.Generator; got {seed!r}.")
     return torch.Generator().manual_seed(int(seed))

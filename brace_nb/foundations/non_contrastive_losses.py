@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .image_text_losses import check_pair
+from ..core.arrays import one_type, widen
 from ..core.arguments import checked, floats, nonnegative, positive
 
 # %% auto #0
@@ -27,7 +28,7 @@ def barlow_score(
     check_pair(x, y, "barlow_score")
     if len(x) < 2:
         raise ValueError("a correlation needs at least two samples; got one.")
-    unit = [(z - z.mean(0)) / (z.var(0, correction=0) + eps).sqrt() for z in (x, y)]
+    unit = [(z - z.mean(0)) / (z.var(0, correction=0) + eps).sqrt() for z in one_type(x, y)]
     return unit[0].T @ unit[1] / len(x)
 
 
@@ -50,7 +51,7 @@ def gaussian_entropy(
 ) -> Tensor:  # nats, shape (...); differential, so it may be negative
     "Entropy of a Gaussian, half the log-determinant of 2 pi e C."
     constant = covariance.shape[-1] * math.log(2 * math.pi * math.e)
-    return 0.5 * (constant + torch.linalg.slogdet(covariance).logabsdet)
+    return 0.5 * (constant + torch.linalg.slogdet(widen(covariance)).logabsdet)
 
 
 def _covariance(z, eps):  # (..., N, D) -> (..., D, D)

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from .contrastive_losses import info_nce
 from .image_text_losses import clip_score
-from ..core.arguments import checked, count, floats, integers, list_of, positive, size, sizes
+from ..core.arrays import check_finite, one_type, widen
+from ..core.arguments import checked, count, floats, integers, list_of, positive, size, sizes, within
 
 # %% auto #0
 __all__ = ['evidence_bound', 'Clustering', 'concentration', 'cluster', 'proto_score', 'proto_loss', 'proto_nce_loss']
@@ -25,6 +26,9 @@ def evidence_bound(
     q: Tensor,  # Distribution over clusters for each sample, shape (N, K), rows sum to 1
 ) -> Tensor:  # nats, shape (N,); at most logsumexp of log_joint
     "sum_c q log(p/q), the lower bound of EM (Li et al. 2021, eq. 4)."
+    check_finite(q, "q", "It is a distribution.")
+    if (q < 0).any():
+        raise ValueError(f"q must be probabilities >= 0; got {q.min():g}. Apply softmax first.")
     log_q = q.clamp(min=torch.finfo(q.dtype).tiny).log()
     return torch.where(q > 0, q * (log_joint - log_q), 0).sum(-1)
 
@@ -59,7 +63,8 @@ def concentration(
 
     Singletons get the largest value, and all are clipped to the 10th..90th percentile.
     """
-    k = len(centroids)
+    within(assignment, "assignment", len(centroids))
+    k, (features, centroids) = len(centroids), one_type(features, centroids)
     size = torch.bincount(assignment, minlength=k).to(features)
     distance = torch.linalg.vector_norm(features - centroids[assignment], dim=1)
     total = features.new_zeros(k).index_add(0, assignment, distance)
@@ -88,7 +93,7 @@ def _k_means(z, k, seed, iterations, tries):
 
 # %% ../../nbs/1_foundations/13_prototypes.ipynb #3d2d6e63
 @checked(
-    features=floats("N>1 D"), sizes=sizes, temperature=positive, alpha=positive, iterations=size, tries=size
+    features=floats("N>1 D>0"), sizes=sizes, temperature=positive, alpha=positive, iterations=size, tries=size
 )
 def cluster(
     features: Tensor,  # Momentum features, unit vectors, shape (N, D)
@@ -100,7 +105,8 @@ def cluster(
     tries: int = 1,  # Initializations, the best is kept
 ) -> list:  # Of Clustering
     "The E-step: k-means at several resolutions (scikit-learn), and the concentration of each cluster."
-    z, out = features.detach(), []
+    z, out = widen(features.detach()), []
+    check_finite(z, "features")
     if not 2 <= min(sizes) <= max(sizes) <= len(z):
         raise ValueError(f"sizes must be from 2 to the number of samples, {len(z)}; got {tuple(sizes)}.")
     for m, k in enumerate(sizes):
@@ -139,6 +145,7 @@ def proto_loss(
     exact: bool = False,  # As in `proto_score`
 ) -> Tensor:  # Scalar, nats
     "Which prototype is mine? (Li et al. 2021, eq. 11, second term)."
+    within(rows, "rows", len(clustering.assignment))
     own, logits = clustering.assignment[rows], proto_score(x, clustering, exact)
     if negatives is None and not duplicates:
         return F.cross_entropy(logits, own)

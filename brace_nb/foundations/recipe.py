@@ -144,6 +144,8 @@ def restyle(
 ) -> Tensor:  # float32 in 0..1, shape (N, 3, S, S)
     "Other colors, other position, other background, drawn for each picture."
     rgba, generator, c = as_tensor(rgba, "pictures"), as_generator(generator), config
+    if rgba.dtype != torch.uint8:
+        raise ValueError(f"pictures must be uint8 RGBA of shape (N, S, S, 4); got {rgba.dtype}.")
     unit = torch.rand(len(rgba), 9, generator=generator)
     normal = torch.randn(len(rgba), 4, 3, generator=generator)
     background = torch.where((unit[:, 1] < c.white_share)[:, None], 1.0, unit[:, 2:5])

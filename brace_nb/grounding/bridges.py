@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..foundations import as_generator
-from ..core.arguments import checked, floats, integers, positive, size, sizes
+from ..core.arrays import check_finite, one_type
+from ..core.arguments import checked, floats, integers, positive, size, sizes, within
 
 # %% auto #0
 __all__ = ['BRIDGES', 'as_linear', 'one_hot', 'gumbel_noise', 'straight_through_choice', 'eot_by_id', 'eot_by_largest_id',
@@ -35,6 +36,7 @@ def one_hot(
     dtype=torch.float32,  # Of the result, a floating type
 ) -> Tensor:  # Shape (..., V)
     "Token ids as one-hot rows of a floating type (torch's own are int64, twice the memory of float32)."
+    within(ids, "ids", vocabulary)
     return torch.zeros(*ids.shape, vocabulary, dtype=dtype, device=ids.device).scatter_(-1, ids[..., None], 1)
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #aa6eebbb
@@ -59,6 +61,8 @@ def straight_through_choice(
     "onehot(argmax(l + g)) forward, softmax((l + g)/temperature) backward."
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0; got {temperature}.")
+    if noise is not None and noise.shape != logits.shape:
+        raise ValueError(f"noise must have the shape {tuple(logits.shape)}; got {tuple(noise.shape)}.")
     perturbed = logits if noise is None else logits + noise
     soft = (perturbed / temperature).softmax(-1)
     if not hard:
@@ -96,6 +100,9 @@ def eot_by_similarity(
     end: Tensor,  # Embedding of the end token, shape (D,); used as a constant
 ) -> Tensor:  # Position of the largest dot product, int64, shape (B,)
     "argmax over positions of x_s . e (the thesis's EOT_finder, Fig. 3.19)."
+    check_finite(x.detach(), "x")
+    check_finite(end.detach(), "end")
+    x, end = one_type(x, end)
     return (x @ end.detach()).argmax(-1)
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #0b63fd21
@@ -105,6 +112,7 @@ def rows_at(
     position: Tensor,  # int64, shape (B,)
 ) -> Tensor:  # Shape (B, D)
     "One row of each sequence; its gradient reaches that row only."
+    within(position, "position", x.shape[1])
     return x.gather(1, position[:, None, None].expand(-1, 1, x.shape[-1])).squeeze(1)
 
 
@@ -117,6 +125,7 @@ def eot_gumbel(
     hard: bool = True,  # One row each forward; False: a soft mean of rows
 ) -> tuple:  # (rows (B, D), weights (B, S))
     "sum_s w_s x_s with w the straight-through choice of a position (EOT_finder2, Fig. 3.19)."
+    x, end = one_type(x, end)
     weights = straight_through_choice(x @ end.detach(), temperature, noise, hard)
     return (weights[..., None] * x).sum(1), weights
 

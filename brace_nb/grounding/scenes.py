@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 from ..core.training import train
 from ..foundations import as_generator, place
+from ..core.arrays import as_tensor, check_finite
 from brace_nb.core.arguments import (
     array,
     checked,
-    count,
     finite,
     floats,
     function,
@@ -90,7 +90,7 @@ def _to_images(canvas):
     return (canvas.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #3e90f37e
-@checked(rgba=array("M S S 4"), count=count, objects=sizes, scale=many, grid=size)
+@checked(rgba=array("M S S 4"), count=size, objects=sizes, scale=many, grid=size)
 def render_scenes(
     rgba,  # Pictures to choose from, uint8, shape (M, S, S, 4)
     count: int,  # Number of scenes
@@ -100,7 +100,12 @@ def render_scenes(
     grid: int = 8,  # Cells of the mask a side; must divide S
 ) -> Scenes:
     "Scenes of several pictures at random places, with masks and the first one's box."
-    rgba, generator = torch.as_tensor(rgba), as_generator(seed)
+    for low, high in (objects, scale) if len(objects) == len(scale) == 2 else ():
+        positive(low, "objects and scale")
+        positive(high, "objects and scale")
+    if len(objects) != 2 or len(scale) != 2:
+        raise ValueError(f"objects and scale are pairs, least and most; got {objects} and {scale}.")
+    rgba, generator = as_tensor(rgba, "rgba"), as_generator(seed)
     side = rgba.shape[1]
     if side % grid:
         raise ValueError(f"grid must divide the pictures' side; got {grid}, which does not divide {side}.")
@@ -144,6 +149,8 @@ def mask_scores(
 ) -> dict:  # arrays of shape (N,): f1, iou, pixel_error, 0..1
     "F1 = 2TP/(2TP + FP + FN), IoU = F1/(2 - F1), and the share of wrong pixels; two empty masks agree."
     _check_shapes("prediction", prediction, truth)
+    check_finite(prediction, "prediction")
+    check_finite(truth, "truth")
     p, g = prediction.bool().flatten(1), truth.bool().flatten(1)
     both, either = (p & g).sum(1).double(), p.sum(1).double() + g.sum(1)
     f1 = torch.where(either > 0, 2 * both / either.clamp(min=1), 1.0)
@@ -157,6 +164,7 @@ def best_constant(
     points: int = 201,  # Constants to try, evenly from 0 to 1
 ) -> float:  # The constant probability with the lowest mean loss
     "What a decoder answers that sees nothing: found by trying."
+    check_finite(masks, "masks")
     tried = torch.linspace(0, 1, points)
     values = [loss(torch.full_like(masks, float(p)), masks).mean() for p in tried]
     return float(tried[torch.stack(values).argmin()])
@@ -266,8 +274,12 @@ def learn_weight(
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if form == "alpha":
         return start - learning_rate * np.cumsum(first - second)
+    if not 0 < start < 1:
+        raise ValueError(f"start must be between 0 and 1; got {start:g}.")
     s, out = np.array([-math.log(start), -math.log(1 - start)]), []
     for pair in np.stack([first, second], 1):
         s = s - learning_rate * (1 - np.exp(-s) * pair)
+        if not np.abs(s).max() < 700:
+            raise ValueError("the weights run away; got a logarithm above 700. Lower learning_rate.")
         out.append(math.exp(-s[0]) / np.exp(-s).sum())
     return np.array(out)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.arrays import check_finite, one_type, widen
 from ..core.training import train
 from brace_nb.grounding.bridges import (
     BRIDGES,
@@ -116,7 +117,10 @@ def cosines_with_frozen(
     features: list[Tensor],  # Unit features of a batch by modality, each (B, D), the trained one last
 ) -> dict:  # positive, negative
     "Mean cosine of the trained features with their own and with other items' frozen features."
-    *frozen, trained = features
+    if len(features) < 2 or {f.ndim for f in features} != {2} or len({f.shape for f in features}) > 1:
+        got = [tuple(f.shape) for f in features]
+        raise ValueError(f"features must be at least two matrices of one shape (B, D); got {got}.")
+    *frozen, trained = one_type(*features)
     cosines = torch.stack([trained @ f.T for f in frozen]).mean(0)
     own = cosines.diagonal()
     others = (cosines.sum() - own.sum()) / (len(trained) * (len(trained) - 1))
@@ -182,6 +186,7 @@ def prequential_losses(
     seed: int = 0,  # Of the fresh layer
 ) -> tuple:  # (loss before the update, loss after it), numpy, nats a target, one value for each batch
     "Loss of a fresh linear head on each batch of a stream, before and after it learns from it."
+    features = widen(features)
     _check_stream(features, targets, classes, updates)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -202,6 +207,7 @@ def _check_stream(features, targets, classes, updates):
     if len(features) != len(targets) or not len(features):
         rows = f"{len(features)} and {len(targets)}"
         raise ValueError(f"features and targets must have the same number of rows, at least one; got {rows}.")
+    check_finite(features, "features")
     if targets.min() < 0 or targets.max() >= classes:
         span = f"{int(targets.min())}..{int(targets.max())}"
         raise ValueError(f"targets must be from 0 to {classes - 1}; got {span}.")

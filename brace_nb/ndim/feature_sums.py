@@ -94,6 +94,9 @@ def feature_cube(
     entries: int = 1 << 18,  # Numbers in one piece
 ) -> Tensor:  # Shape (B_1, .., B_n)
     "Scores of all tuples as a sum over features."
+    shapes = [tuple(x.shape) for x in xs]
+    if {len(s) for s in shapes} != {2} or len({s[1] for s in shapes}) > 1 or any(0 in s for s in shapes):
+        raise ValueError(f"a cube is made of batches (rows, features) of one width; got shapes {shapes}.")
     n, F = len(xs), xs[0].shape[1]
     by_feature = shrink if callable(shrink) else None
     if m.family == "norm":

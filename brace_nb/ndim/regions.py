@@ -8,10 +8,11 @@ import math
 from collections import Counter
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arguments import checked, count, ids, sizes
+from ..core.arguments import checked, count, ids, size, sizes
 
 # %% auto #0
 __all__ = ['partitions', 'region_of', 'region_sizes', 'collision_probability', 'mask_value', 'safe_exponent', 'region_mask']
@@ -47,7 +48,7 @@ def region_of(
     index,  # Coordinates of one cell, n of them
 ) -> tuple:  # Its counts, largest first
     "The region of one cell."
-    index = [int(i) for i in index]
+    index = np.atleast_1d(np.asarray(index)).tolist()
     if not index:
         raise ValueError("a cell has at least one coordinate; got none.")
     return tuple(sorted(Counter(index).values(), reverse=True))
@@ -60,6 +61,7 @@ def _size(partition, n, batch_size):
     return deals * items // math.prod(math.factorial(c) for c in Counter(partition).values())
 
 
+@checked(batch_size=size)
 def region_sizes(
     n: int,  # Modalities
     batch_size: int,  # Rows in every batch, B
@@ -85,6 +87,7 @@ def mask_value(
     return sum(c**exponent for c in partition)
 
 
+@checked(n=size)
 @cache
 def safe_exponent(
     n: int,  # Modalities
@@ -97,7 +100,8 @@ def safe_exponent(
 
 # %% ../../nbs/3_ndim/06_regions.ipynb #1a0ec997
 def _shape(n, batch_size):
-    sizes = [batch_size] * n if isinstance(batch_size, int) else list(batch_size)
+    many = isinstance(batch_size, (list, tuple))
+    sizes = list(batch_size) if many else [_whole("batch_size", batch_size, 1)] * n
     if len(sizes) != n:
         raise ValueError(f"batch_size is one size, or one per modality: {n}; got {len(sizes)}.")
     return [_whole("batch_size", b, 1) for b in sizes]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.arrays import as_tensor, like
+from ..core.arrays import as_tensor, like, widen
 from .measures import root
 from ..core.arguments import checked, finite, size
 
@@ -42,7 +42,7 @@ def with_gram(
 ) -> list:  # n arrays, shape (..., F)
     "Vectors in random orientation with the given inner products."
     G = as_tensor(gram, "gram")
-    G = G if isinstance(gram, Tensor) else G.double()
+    G = widen(G) if isinstance(gram, Tensor) else G.double()
     _check_gram(G, features)
     values, vectors = torch.linalg.eigh(G)
     if (values < -1e-6 * values.amax(-1, keepdim=True)).any():

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -37,7 +39,9 @@ def exact_inputs(
 def _kept_regions(regions, n):
     "The partitions that take part."
     names = partitions(n)
-    kept = [tuple(p) for p in (names if regions is None else regions)]
+    if regions is not None and not isinstance(regions, (list, tuple, set)):
+        raise ValueError(f"regions must be a list of partitions of {n}: {names}; got {regions!r:.80}.")
+    kept = [tuple(p) if np.iterable(p) else p for p in (names if regions is None else regions)]
     unknown = [p for p in kept if p not in names]
     if unknown:
         raise ValueError(f"regions must be partitions of {n}: {names}; got {unknown}.")
@@ -52,8 +56,8 @@ def _given_weights(weights, n):
     unknown = set(weights) - set(names)
     if unknown:
         raise ValueError(f"weights are given by partition of {n}: {names}; got {unknown}.")
-    values = [float(weights.get(p, 1)) for p in names]
-    if not all(0 < v < math.inf for v in values):
+    values = [weights.get(p, 1) for p in names]
+    if not all(isinstance(v, Real) and 0 < v < math.inf for v in values):
         raise ValueError(f"weights must be > 0 and finite; got {weights}. Leave a region out with `regions`.")
     return values
 
