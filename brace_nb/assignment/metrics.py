@@ -64,6 +64,13 @@ def check_cost(
         _check_entries(x.float() if x.itemsize == 1 else x, maximize)
     return x
 
+# %% ../../nbs/4_assignment/00_metrics.ipynb #b168100f
+def _sides(shape):
+    "Rows and columns of a matrix from its shape."
+    if len(shape) < 2:
+        raise ValueError(f"the shape of a matrix is (h, w) or (..., h, w); got {tuple(shape)}.")
+    return tuple(shape[-2:])
+
 # %% ../../nbs/4_assignment/00_metrics.ipynb #5b28a391
 @checked(rows=ids, cols=ids, shape=sizes)
 def to_matrix(
@@ -73,7 +80,7 @@ def to_matrix(
 ) -> Tensor | np.ndarray:  # True at each pair, bool, shape (..., h, w)
     "The 0/1 matrix of an assignment (thesis, 2.2.4)."
     r, c = broadcast("rows and cols", as_tensor(rows, "rows").long(), as_tensor(cols, "cols").long())
-    h, w = shape[-2:]
+    h, w = _sides(shape)
     if ((r < -1) | (r >= h) | (c < -1) | (c >= w)).any():
         raise ValueError(
             f"pairs must lie inside a matrix of {h} x {w}, or be -1; "
@@ -153,7 +160,7 @@ def agreement_from_counts(
     "Agreement of a 0/1 answer with a full valid assignment, from counts."
     c, n = as_tensor(shared, "shared").double(), as_tensor(cells, "cells").double()
     c, n = broadcast("shared and cells", c, n)
-    h, w = shape[-2:]
+    h, w = _sides(shape)
     k = min(h, w)
     if ((c < 0) | (c > k) | (c > n)).any():
         raise ValueError(

@@ -179,6 +179,8 @@ def precision_study(
     "Methods on rounded matrices against the optimum of the unrounded ones (thesis, Tables 6.1, 6.4 to 6.6)."
     x, sign = check_cost(cost, maximize), 1 if maximize else -1
     _check_study(x, methods)
+    if not formats:
+        raise ValueError(f"formats must name at least one of {', '.join(FLOAT_FORMATS)}; got none.")
     best = assign(x, maximize)
     truth, found = to_matrix(best.rows, best.cols, x.shape), []
     for dtype in formats:

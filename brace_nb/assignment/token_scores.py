@@ -19,7 +19,7 @@ from .methods import PRESETS
 from .metrics import to_matrix
 from .sentences import SentenceTokens, sentence_encoder
 from .solvers import assign
-from ..core import one_type
+from ..core import normalize, one_type
 
 # %% auto #0
 __all__ = ['TokenScore', 'inverse_document_frequency', 'lisascore', 'bertscore']
@@ -40,7 +40,7 @@ def _best(sim, u, v):
 
 def _one_to_one(method, options):
     "The same for assigned partners."
-    if method in PRESETS:
+    if isinstance(method, str) and method in PRESETS:
         method, options = "recursive_top2", PRESETS[method] | options
 
     def match(sim, u, v):
@@ -159,7 +159,7 @@ def _matched(xs, ys, idf, match):
         groups[len(x.states), len(y.states)].append(i)
     for at in groups.values():
         X, Y = (torch.stack(one_type(*(side[i].states for i in at))) for side in (xs, ys))
-        X, Y = (F.normalize(x, dim=-1) for x in one_type(X, Y))
+        X, Y = (normalize(x, zero=True) for x in one_type(X, Y))
         U, V = (torch.stack([side[i] for i in at]).to(X) for side in (us, vs))
         for i, p, r in zip(at, *match(X @ Y.mT, U, V)):
             found[i] = torch.stack([p, r])

@@ -125,6 +125,7 @@ def _check_directions(t, name):
 def normalize(
     t: Tensor,  # Finite, floating, shape (..., D)
     name: str = "embeddings",  # For the error
+    zero: bool = False,  # May rows of zeros stay zeros?
 ) -> Tensor:  # The same directions, each of length 1
     "Rows of unit length, at any scale; a row of zeros has no direction and is an error."
     length = torch.linalg.vector_norm(t, dim=-1, keepdim=True)
@@ -132,9 +133,11 @@ def normalize(
     safe = (length > limits.tiny**0.5 / limits.eps) & (length < limits.max**0.5)
     if safe.all():
         return t / length
-    _check_directions(t, name)
+    if not zero:
+        _check_directions(t, name)
     scaled = torch.where(safe, t, _power_of_two(t))
-    return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return scaled / torch.where(length > 0, length, 1)
 
 # %% ../../nbs/0_core/00_arrays.ipynb #9db3a2b9
 def one_type(

@@ -19,7 +19,7 @@ from ..core.arrays import as_tensor, like
 from .images import normalize_colors, on_background, to_float
 from .tokenizer import ByteBPE
 from .towers import EncoderConfig, build_towers, encode_tokens
-from ..core.arguments import checked
+from ..core.arguments import tensor, checked
 
 # %% auto #0
 __all__ = ['Preprocess', 'OpenClipPreprocess', 'weights_hash', 'Encoder', 'build_encoder']
@@ -115,6 +115,7 @@ def weights_hash(
     "sha256 of names, types, shapes and values."
     h = hashlib.sha256()
     for name in sorted(state):
+        tensor(state[name], name)
         t = state[name].detach().cpu().contiguous()
         h.update(f"{name} {t.dtype} {tuple(t.shape)};".encode())
         h.update(t.reshape(-1).view(torch.uint8).numpy())

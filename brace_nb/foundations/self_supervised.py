@@ -19,6 +19,7 @@ from .objectives import OBJECTIVES, ObjectiveConfig, TwoViews
 from .recipe import TrainingConfig, learning_rate
 from .towers import EncoderConfig
 from .update import make_optimizer
+from ..core.arrays import one_type
 from ..core.arguments import checked, floats
 
 # %% auto #0
@@ -31,6 +32,7 @@ def batch_statistics(
     y: Tensor,  # Unit vectors, shape (B, D): row i belongs to row i of `x`
 ) -> dict:  # Cosines: positive, negative, hardest (mean of each row's largest negative), similarity in x; gap
     "Where positives and negatives of a batch stand."
+    x, y = one_type(x, y)
     s, n = x @ y.T, len(x)
     others = s.masked_fill(torch.eye(n, dtype=torch.bool, device=x.device), -torch.inf)
     own = s.diagonal().sum()

@@ -36,12 +36,16 @@ def exact_inputs(
     return draw[distribution](batch_size, features, dtype=torch.float64, generator=generator)
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #d88ffd59
+def _as_partition(p):
+    return tuple(int(c) for c in p) if np.ndim(p) == 1 and np.asarray(p).dtype.kind in "iu" else p
+
+
 def _kept_regions(regions, n):
     "The partitions that take part."
     names = partitions(n)
     if regions is not None and not isinstance(regions, (list, tuple, set)):
         raise ValueError(f"regions must be a list of partitions of {n}: {names}; got {regions!r:.80}.")
-    kept = [tuple(p) if np.iterable(p) else p for p in (names if regions is None else regions)]
+    kept = [_as_partition(p) for p in (names if regions is None else regions)]
     unknown = [p for p in kept if p not in names]
     if unknown:
         raise ValueError(f"regions must be partitions of {n}: {names}; got {unknown}.")
