@@ -67,6 +67,13 @@ def _entries(path):
     return values
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #49c6636a
+def _check_given(what, wanted, values):
+    "Every row has a value."
+    missing = [i for i, v in enumerate(values) if v is None or v != v]
+    if missing:
+        raise ValueError(f"{what}: {wanted} has no value in rows {missing[:5]}. Drop these rows.")
+
+
 def read_column(what, wanted, columns, rows, source):
     "Values of a column by name, from its own file, or by its usual name; None where there is none."
     if wanted is None:
@@ -79,6 +86,8 @@ def read_column(what, wanted, columns, rows, source):
             "Or give a .npy or .txt file with one value a row."
         )
     values = columns[wanted] if wanted in columns else _entries(Path(wanted))
+    if what != "captions":  # which are looked at one by one
+        _check_given(what, wanted, values)
     if len(values) != rows:
         raise ValueError(
             f"{what}: {wanted} has {len(values)} values for the {rows} rows of {source}; they must match."

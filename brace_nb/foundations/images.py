@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 
 import numpy as np
 import torch
@@ -16,8 +17,8 @@ from ..core.arrays import as_tensor, like
 from ..core.arguments import array, checked, count, floats, size
 
 # %% auto #0
-__all__ = ['CLIP_MEAN', 'CLIP_STD', 'box_shrink', 'Sprites', 'on_background', 'contact_sheet', 'to_float', 'normalize_colors',
-           'place', 'as_generator']
+__all__ = ['CLIP_MEAN', 'CLIP_STD', 'box_shrink', 'open_picture', 'Sprites', 'on_background', 'contact_sheet', 'to_float',
+           'normalize_colors', 'place', 'as_generator']
 
 # %% ../../nbs/1_foundations/01_images.ipynb #e80dfbeb
 def _check_rgba(rgba):
@@ -46,6 +47,25 @@ def box_shrink(
     alpha = np.rint(alpha / factor**2)
     return np.concatenate([np.rint(color) * (alpha > 0), alpha], -1).astype(np.uint8)
 
+# %% ../../nbs/1_foundations/01_images.ipynb #3723fd15
+def open_picture(
+    data: bytes,  # A picture file: JPEG, PNG, WebP
+    where: str,  # For the error
+):  # A PIL image, RGBA
+    "Decode a picture; one that cannot be read, or has more pixels than PIL's MAX_IMAGE_PIXELS, is named."
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return Image.open(io.BytesIO(data)).convert("RGBA")
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        says = f"{where} has too many pixels ({error})"
+        raise ValueError(f"{says}. Shrink it, or raise PIL.Image.MAX_IMAGE_PIXELS.") from None
+    except Exception as error:
+        says = f"{where} is not a picture that can be read ({error}). Expected JPEG, PNG or WebP."
+        raise ValueError(says) from error
+
 # %% ../../nbs/1_foundations/01_images.ipynb #ef8bfae7
 class Sprites:
     "Square RGBA pictures of one native size, decoded once on first use and kept in memory."
@@ -62,9 +82,7 @@ class Sprites:
         return np.array(sorted(self.encoded), np.int64)
 
     def _decode(self):
-        from PIL import Image
-
-        rows = [np.asarray(Image.open(io.BytesIO(self.encoded[i])).convert("RGBA")) for i in self.ids]
+        rows = [np.asarray(open_picture(self.encoded[i], f"picture {i}")) for i in self.ids]
         bad = [int(i) for i, r in zip(self.ids, rows) if r.shape != (self.native, self.native, 4)]
         if bad:
             raise ValueError(f"pictures must be {self.native} x {self.native}; ids {bad[:5]} are not.")
