@@ -216,7 +216,14 @@ def _recurse(x, steps, weight):
         size[:] = 0
         for i in range(x.shape[0]):
             _tops(x[i], first, second, size)
-        scale = x.dtype.type(2.0) ** x.dtype.type(-math.frexp(size.max())[1])
+        top = size.max()
+        if 0 < top < 2.0**-80:  # halves of the smallest numbers do not exist
+            up = x.dtype.type(2.0**60)
+            top *= up
+            first *= up
+            second *= up
+            x *= up
+        scale = x.dtype.type(2.0) ** x.dtype.type(-math.frexp(top)[1])
         for i in range(x.shape[0]):
             best, next = _two(x[i], none)
             _subtract(x[i], best, next, first, second, weight, scale)

@@ -56,6 +56,8 @@ def recurse(
 ) -> Tensor:  # X after the steps, up to a positive factor per matrix
     "Repeat X <- X - M(X)/factor, scaled by a power of two so that nothing overflows (thesis 6.4.3)."
     weight = torch.tensor(1 / factor, dtype=x.dtype, device=x.device)
+    small = x.abs().amax((-2, -1), keepdim=True) < 2.0**-80  # halves of the smallest numbers do not exist
+    x = torch.where(small, x * 2.0**60, x) if small.any() else x
     for _ in range(steps):
         exponent = torch.frexp(x.abs().amax((-2, -1), keepdim=True)).exponent
         x = (x - cost_of_picking(x, extend) * weight) * torch.exp2(-exponent.to(x.dtype))

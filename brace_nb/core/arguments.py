@@ -31,6 +31,7 @@ def _real(value):
     if isinstance(value, (Tensor, np.ndarray)):
         if value.ndim or "complex" in str(value.dtype) or getattr(value.dtype, "kind", "f") not in "fiub":
             return None
+        value = value.detach() if isinstance(value, Tensor) else value
         return float(value) if getattr(value, "device", "cpu") in ("cpu", torch.device("cpu")) else math.nan
     return float(value) if isinstance(value, numbers.Real) else None
 
@@ -274,7 +275,16 @@ def _instance_of(kind):
 
     return rule
 
-# %% ../../nbs/0_core/07_arguments.ipynb #429673e7
+# %% ../../nbs/0_core/07_arguments.ipynb #cf556b68
+def _all_rules(called, parameters, rules):
+    "Rule of each argument that has one: the one that is given, else that of its annotation."
+    if unknown := set(rules) - set(parameters):
+        raise TypeError(f"{called} has no arguments {sorted(unknown)}.")
+    rules = {k: _instance_of(r) if isinstance(r, type) else r for k, r in rules.items()}
+    found = {name: rules.get(name) or _rule_of(p) for name, p in parameters.items()}
+    return {name: rule for name, rule in found.items() if rule is not None}
+
+
 def checked(
     function: Callable | None = None,  # What to guard; None when rules are given
     /,
@@ -284,14 +294,9 @@ def checked(
     if function is None:
         return partial(checked, **rules)
     parameters = inspect.signature(function).parameters
-    if unknown := set(rules) - set(parameters):
-        raise TypeError(f"{function.__name__} has no arguments {sorted(unknown)}.")
-    rules = {k: _instance_of(r) if isinstance(r, type) else r for k, r in rules.items()}
-    found = {name: rules.get(name) or _rule_of(p) for name, p in parameters.items()}
-    found = {name: rule for name, rule in found.items() if rule is not None}
+    found = _all_rules(function.__name__, parameters, rules)
     defaults = {name: p.default for name, p in parameters.items()}
     places = [name for name, p in parameters.items() if p.kind <= p.POSITIONAL_OR_KEYWORD]
-
     shaped = {name: rule for name, rule in found.items() if getattr(rule, "axes", None)}
 
     @wraps(function)

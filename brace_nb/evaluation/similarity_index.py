@@ -17,7 +17,7 @@ from ..core import as_tensor, like, widen
 from ..core.arguments import array, checked, count, finite, floats
 
 # %% auto #0
-__all__ = ['HSIC_FORMS', 'center', 'feature_rows', 'check_same_rows', 'full_precision', 'centered_gram', 'pair_count',
+__all__ = ['HSIC_FORMS', 'center', 'feature_rows', 'in_range', 'check_same_rows', 'full_precision', 'centered_gram', 'pair_count',
            'hollow_gram', 'HSICForm', 'hsic', 'no_structure', 'cka_ratio', 'why_undefined', 'warn_undefined', 'cka',
            'null_sd', 'cka_z', 'permuted_cka']
 
@@ -41,6 +41,19 @@ def feature_rows(x, who="features"):
             "Flatten every sample to one row."
         )
     return widen(x)
+
+# %% ../../nbs/5_evaluation/06_similarity_index.ipynb #84396c7b
+def in_range(x):
+    "Features at a scale whose fourth powers exist; CKA does not depend on it, nor do its bits."
+    top = x.detach().abs().amax((-2, -1), keepdim=True) if x.numel() else x.new_ones(())
+    limits = torch.finfo(x.dtype)
+    far = ((top > limits.max**0.2) | (top < limits.tiny**0.2)) & (top > 0) & top.isfinite()
+    if not far.any():
+        return x
+    exponent = torch.where(far, torch.frexp(top).exponent, 0)
+    half = torch.div(exponent, 2, rounding_mode="floor")
+    one = torch.ones_like(top)
+    return x * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #f469c1c7
 def check_same_rows(x, y, unbiased):
@@ -249,7 +262,8 @@ def cka(
     form: str = "auto",  # As in `hsic`
 ):  # Shape (...,), in [-1, 1]; NaN with a warning where a side has no structure
     "Centered kernel alignment, HSIC(x,y)/sqrt(HSIC(x,x) HSIC(y,y)) (Kornblith et al. 2019)."
-    a, b, dtype = _both(x, y, unbiased)
+    *sides, dtype = _both(x, y, unbiased)
+    a, b = map(in_range, sides)
     with full_precision(a.device):
         cross = _form(form, a, b)(a, b, unbiased)
         own, empty = zip(*(_self_term(side, unbiased, form, dtype) for side in (a, b)))
@@ -293,7 +307,7 @@ def permuted_cka(
     if a.ndim > 2 or b.ndim > 2:
         raise ValueError(f"permuted_cka compares two matrices; got {tuple(a.shape)} and {tuple(b.shape)}.")
     with full_precision(a.device):
-        A, B = centered_gram(a, unbiased).double(), centered_gram(b, unbiased).double()
+        A, B = (centered_gram(in_range(side), unbiased).double() for side in (a, b))
     rng, scale, values = np.random.default_rng(seed), (A.norm() * B.norm()).item(), []
     if not scale > 0:
         raise ValueError("CKA needs rows that differ; got constant features on one side. Drop that layer.")

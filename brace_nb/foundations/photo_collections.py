@@ -5,6 +5,7 @@
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #91cf320a
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
