@@ -1,4 +1,4 @@
-"""Every public function x what people hand to functions by mistake: a right value, or an error that names it."""
+"""Every public function x what it is given by mistake: a right value, or an error that names the mistake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 
-import fuzz_examples
 import numpy as np
 import pytest
 import torch
@@ -280,12 +279,49 @@ def fuzz(part: str):
                     yield found, called + world, name, kind, why
 
 
-BAD = ("unnamed", "accepted", "different")
+BAD = ("unnamed", "accepted", "different")  # another's error; a finite answer to nonsense; a wrong number
 
 
 @cache
 def everything() -> list:
-    "Every call, once."
+    "(part, class, function, argument, kind, what happened) of every call, once."
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         return [(part, *found) for part in EXAMPLES for found in fuzz(part)]
+
+
+def listed(names) -> set:
+    return {n for group in names for n in group.split()}
+
+
+@pytest.mark.parametrize("part", EXAMPLES)
+def test_every_public_function_has_an_example_or_a_reason(part):
+    module = importlib.import_module(f"brace_nb.{part}")
+    public = {n for n in module.__all__ if callable(getattr(module, n)) and n[0].islower()}
+    public |= {"ArrayRule"} if part == "core" else set()
+    assert set(EXAMPLES[part]) | listed(LEFT_OUT[part]) == public
+    assert not set(EXAMPLES[part]) & listed(LEFT_OUT[part])
+
+
+@pytest.mark.parametrize("part", EXAMPLES)
+def test_every_example_is_a_right_call(part):
+    module = importlib.import_module(f"brace_nb.{part}")
+    for name, example in EXAMPLES[part].items():
+        for _, arguments in worlds(example):
+            getattr(module, name)(**copy.deepcopy(arguments))
+
+
+def test_at_most_one_call_in_a_hundred_goes_wrong_without_a_name():
+    found = everything()
+    counts, bad = Counter(f[1] for f in found), [f for f in found if f[1] in BAD]
+    print(f"{len(found):,} calls: {dict(counts)}")
+    assert len(found) >= 10_000
+    assert counts["equal"] > 1000 and counts["named"] > 5000
+    assert len(bad) <= 0.01 * len(found), bad[:20]
+
+
+@pytest.mark.parametrize("part", EXAMPLES)
+def test_no_function_is_left_without_guards(part):
+    "A function whose guards are gone fails in more than three ways."
+    wrong = Counter(f[2] for f in everything() if f[0] == part and f[1] in BAD)
+    assert not {name: n for name, n in wrong.items() if n > 3}

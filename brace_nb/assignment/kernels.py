@@ -218,11 +218,8 @@ def _recurse(x, steps, weight):
             _tops(x[i], first, second, size)
         top = size.max()
         if 0 < top < 2.0**-80:  # halves of the smallest numbers do not exist
-            up = x.dtype.type(2.0**60)
-            top *= up
-            first *= up
-            second *= up
-            x *= up
+            first[:], second[:], x[:] = first * 2.0**60, second * 2.0**60, x * 2.0**60
+            top *= 2.0**60
         scale = x.dtype.type(2.0) ** x.dtype.type(-math.frexp(top)[1])
         for i in range(x.shape[0]):
             best, next = _two(x[i], none)

@@ -85,6 +85,12 @@ def _share_valid(y):
     return ((y.sum(-1) <= 1).all(-1) & (y.sum(-2) <= 1).all(-1)).double().mean().item()
 
 
+def _check_methods(methods):
+    wrong = [k for k, v in methods.items() if not isinstance(v, dict) or "method" not in v]
+    if wrong:
+        raise ValueError(f"methods are dicts of options of `assign`, with `method`; got others for {wrong}.")
+
+# %% ../../nbs/4_assignment/07_training.ipynb #f008cc6f
 @checked(methods=dict, x=floats("B h w"), truth=tensor("B h w"))
 def compare_methods(
     methods: dict,  # Name -> keywords of `assign`: a registered method, or method=network
@@ -92,11 +98,8 @@ def compare_methods(
     truth: Tensor,  # Best assignment of the matrices themselves, bool
 ) -> list[dict]:  # One entry per method: precision, F1, valid share
     "How often each method is right, with a cell per short line (precision) and made valid (F1)."
-    found, wrong = [], [k for k, v in methods.items() if not isinstance(v, dict) or "method" not in v]
-    if wrong:
-        raise ValueError(
-            f"methods must be dicts of options of `assign`, with `method`; got others for {wrong}."
-        )
+    found = []
+    _check_methods(methods)
     for name, options in methods.items():
         y = {}
         for select in ("argmax", "stepped"):

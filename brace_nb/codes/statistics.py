@@ -110,7 +110,7 @@ def code_statistics(
     array = code_array(codes)
     if array.ndim != 2 or not array.size:
         raise ValueError(
-            f"statistics need codes of shape (n, D) with n and D > 0; got {array.shape}. Flatten the leading axes."
+            f"statistics need codes of shape (n, D) with n, D > 0; got {array.shape}. Flatten leading axes."
         )
     if array.dtype == bool:
         dim, array = array.shape[1], pack(array)

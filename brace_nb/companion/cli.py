@@ -259,26 +259,29 @@ def _ended_cleanly():
     finally:
         signal.signal(signal.SIGTERM, before)
 
+# %% ../../nbs/7_companion/12_cli.ipynb #576feb91
+def _say(text: str, code: int) -> int:
+    print(f"brace-nb: {text}", file=sys.stderr)
+    return code
+
 
 def _run(a) -> int:
     "The exit code of a command; errors of the user are one line."
     try:
-        code = a.function(a)
+        code = int(a.function(a))
         sys.stdout.flush()
-        return int(code)
+        return code
     except BrokenPipeError:  # `brace-nb claims | head`: who reads has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
-        says, code = "interrupted; nothing is half-written.", 128 + signal.SIGINT
+        return _say("interrupted; nothing is half-written.", 128 + signal.SIGINT)
     except (ValueError, OSError, RuntimeError, MemoryError) as error:
         if os.environ.get("BRACE_NB_TRACEBACK"):
             raise
-        says, code = str(error) or type(error).__name__, 2
-    print(f"brace-nb: {says}", file=sys.stderr)
-    return code
+        return _say(str(error) or type(error).__name__, 2)
 
-
+# %% ../../nbs/7_companion/12_cli.ipynb #c8f9ee7e
 def main(
     arguments: list[str] | None = None,  # Words of the command line; the process's own when None
 ) -> None:

@@ -284,7 +284,7 @@ def _all_rules(called, parameters, rules):
     found = {name: rules.get(name) or _rule_of(p) for name, p in parameters.items()}
     return {name: rule for name, rule in found.items() if rule is not None}
 
-
+# %% ../../nbs/0_core/07_arguments.ipynb #a3d472dd
 def checked(
     function: Callable | None = None,  # What to guard; None when rules are given
     /,

@@ -161,7 +161,7 @@ def _check_shape(path, shape):
     if min(shape) < 0 or shape[1] > _WIDEST:
         raise ValueError(f"{path}: the header says {tuple(shape)}, no shape of embeddings. It is damaged.")
 
-
+# %% ../../nbs/0_core/02_matrix_files.ipynb #199a95cb
 def _of_array(path, found, part):
     "The file of one array; `part` reads rows i to j."
     if found.ndim != 2 or found.dtype.kind not in "fiub":

@@ -107,7 +107,7 @@ def _increasing(strengths):
         positive(c, "a strength")
     return sorted(map(float, strengths))
 
-
+# %% ../../nbs/5_evaluation/02_probes.ipynb #774ba6d5
 def _strength_path(x, y, xv, yv, strengths, max_iter):
     "C -> accuracy on val, NaN without convergence; from strong to weak, each starts at the last answer."
     from sklearn.linear_model import LogisticRegression
@@ -206,7 +206,7 @@ def pixel_features(
     k = x.shape[1] // size
     return x.reshape(len(x), size, k, size, k, 3).mean((2, 4)).reshape(len(x), -1)
 
-
+# %% ../../nbs/5_evaluation/02_probes.ipynb #195cf62b
 @checked(texts=many)
 def word_features(
     texts,  # Training texts; they define the vocabulary

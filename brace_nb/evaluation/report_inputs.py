@@ -68,12 +68,14 @@ def _entries(path):
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #49c6636a
 def _check_given(what, wanted, values):
-    "Every row has a value."
+    "Every row has a value; captions are looked at later, one by one."
+    if what == "captions":
+        return
     missing = [i for i, v in enumerate(values) if v is None or v != v]
     if missing:
         raise ValueError(f"{what}: {wanted} has no value in rows {missing[:5]}. Drop these rows.")
 
-
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #2b2fc9e2
 def read_column(what, wanted, columns, rows, source):
     "Values of a column by name, from its own file, or by its usual name; None where there is none."
     if wanted is None:
@@ -86,8 +88,7 @@ def read_column(what, wanted, columns, rows, source):
             "Or give a .npy or .txt file with one value a row."
         )
     values = columns[wanted] if wanted in columns else _entries(Path(wanted))
-    if what != "captions":  # which are looked at one by one
-        _check_given(what, wanted, values)
+    _check_given(what, wanted, values)
     if len(values) != rows:
         raise ValueError(
             f"{what}: {wanted} has {len(values)} values for the {rows} rows of {source}; they must match."

@@ -191,11 +191,11 @@ def _form(form, x, y):
     return HSIC_FORMS[form].compute
 
 
-def _both(x, y, unbiased):
+def _both(x, y, unbiased, scaled=widen):
     a, b = feature_rows(x, "x"), feature_rows(y, "y")
     check_same_rows(a, b, unbiased)
     dtype = torch.promote_types(a.dtype, b.dtype)
-    return a.to(dtype), b.to(dtype), dtype
+    return scaled(a.to(dtype)), scaled(b.to(dtype)), dtype
 
 
 @checked(x=finite, y=finite)
@@ -262,8 +262,7 @@ def cka(
     form: str = "auto",  # As in `hsic`
 ):  # Shape (...,), in [-1, 1]; NaN with a warning where a side has no structure
     "Centered kernel alignment, HSIC(x,y)/sqrt(HSIC(x,x) HSIC(y,y)) (Kornblith et al. 2019)."
-    *sides, dtype = _both(x, y, unbiased)
-    a, b = map(in_range, sides)
+    a, b, dtype = _both(x, y, unbiased, in_range)
     with full_precision(a.device):
         cross = _form(form, a, b)(a, b, unbiased)
         own, empty = zip(*(_self_term(side, unbiased, form, dtype) for side in (a, b)))

@@ -85,6 +85,15 @@ def _mask_cells(layers, grid):
     return (F.avg_pool2d(covered[:, None], covered.shape[-1] // grid)[:, 0] >= 0.5).float()
 
 
+def _check_pairs(**pairs):
+    "Least and most, both positive."
+    for name, pair in pairs.items():
+        for value in pair:
+            positive(value, name)
+        if len(pair) != 2:
+            raise ValueError(f"{name} is a pair, least and most; got {pair}.")
+
+
 def _to_images(canvas):
     "Colors 0..1, shape (N, 3, S, S), as uint8 RGB, shape (N, S, S, 3)."
     return (canvas.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
@@ -100,11 +109,7 @@ def render_scenes(
     grid: int = 8,  # Cells of the mask a side; must divide S
 ) -> Scenes:
     "Scenes of several pictures at random places, with masks and the first one's box."
-    for low, high in (objects, scale) if len(objects) == len(scale) == 2 else ():
-        positive(low, "objects and scale")
-        positive(high, "objects and scale")
-    if len(objects) != 2 or len(scale) != 2:
-        raise ValueError(f"objects and scale are pairs, least and most; got {objects} and {scale}.")
+    _check_pairs(objects=objects, scale=scale)
     rgba, generator = as_tensor(rgba, "rgba"), as_generator(seed)
     side = rgba.shape[1]
     if side % grid:

@@ -138,8 +138,8 @@ def region_mask(
 ) -> Tensor:  # int16, shape of the cube or the block: position in `partitions(n)`
     "The region of every cell."
     places = []
-    for a, size in enumerate(_shape(_whole("n", n, 1), batch_size)):
-        coordinates = torch.arange(size, device=device)[block[a] if block else slice(None)]
+    for a, side in enumerate(_shape(_whole("n", n, 1), batch_size)):
+        coordinates = torch.arange(side, device=device)[block[a] if block else slice(None)]
         places.append(coordinates.reshape([-1 if k == a else 1 for k in range(n)]))
     power = torch.arange(n + 1, device=device).pow(safe_exponent(n) - 1).int()
     return _lookup(n).to(device)[_labels(places, power)]
