@@ -360,8 +360,8 @@ EXAMPLES = {
 LEFT_OUT = {
     "core": {
         "atomic_path check_expansion existing_file malformed open_matrix read_arrays read_json write_atomic": "files",
-        "ArrayRule array finite floats function ids integers labels list_of many one_of tensor tensors text "
-        "within": "rules; the other parts are called with what they refuse",
+        "ArrayRule array finite floats function ids integers labels list_of many one_of": "rules",
+        "tensor tensors text within": "rules; the other parts are called with what they refuse",
         "broadcast one_type parallel_map": "take what the parts have checked",
         "checked expect_fail like deferred_interrupt thread_count": "no argument of a caller's data",
         "train": "trains; its arguments are functions",

@@ -265,15 +265,20 @@ def _say(text: str, code: int) -> int:
     return code
 
 
+def _enough() -> int:
+    "Who reads has enough, as in `brace-nb claims | head`: the rest goes nowhere."
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
+
+# %% ../../nbs/7_companion/12_cli.ipynb #17317303
 def _run(a) -> int:
     "The exit code of a command; errors of the user are one line."
     try:
         code = int(a.function(a))
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # `brace-nb claims | head`: who reads has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+    except BrokenPipeError:
+        return _enough()
     except KeyboardInterrupt:
         return _say("interrupted; nothing is half-written.", 128 + signal.SIGINT)
     except (ValueError, OSError, RuntimeError, MemoryError) as error:

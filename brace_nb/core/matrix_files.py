@@ -67,7 +67,10 @@ def _npz_arrays(path):
     with zipfile.ZipFile(path) as archive:
         check_expansion(path, sum(member.file_size for member in archive.infolist()))
     with np.load(path, allow_pickle=False) as file:
-        return {k: file[k] for k in file.files}
+        arrays = {k: file[k] for k in file.files}
+    if strange := [k for k, a in arrays.items() if not isinstance(a, np.ndarray)]:
+        raise ValueError(f"its members {strange[:5]} are no arrays")
+    return arrays
 
 
 def _safetensors_arrays(path):
@@ -224,6 +227,12 @@ def _open_safetensors(path, key):
     return MatrixFile(path, *shape, dtype, chunks)
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #cd6a7b07
+def _holds_numbers(kind):
+    import pyarrow.types as is_
+
+    return _is_list(kind) or is_.is_floating(kind) or is_.is_integer(kind) or is_.is_boolean(kind)
+
+
 def _columns(path, schema, key):
     "The columns that make the matrix: those asked for, else the lists, else the floating-point ones."
     import pyarrow.types as is_
@@ -232,6 +241,8 @@ def _columns(path, schema, key):
     if strange := [c for c in asked if c not in schema.names]:
         raise ValueError(f"{path}: has no columns {strange}; there are {', '.join(schema.names[:20])}.")
     chosen = [schema.field(c) for c in asked]
+    if strange := [f"{c.name}: {c.type}" for c in chosen if not _holds_numbers(c.type)]:
+        raise ValueError(f"{path}: embeddings must be numbers, or lists of numbers; got columns {strange}.")
     chosen = chosen or [c for c in schema if _is_list(c.type)]
     chosen = chosen or [c for c in schema if is_.is_floating(c.type)]
     if not chosen or len(chosen) > 1 and any(_is_list(c.type) for c in chosen):
