@@ -14,8 +14,7 @@ import torch
 
 import brace_nb
 from brace_nb.codes import binarize, pack
-from brace_nb.companion import main
-from brace_nb.companion.folders import figures_folder
+from brace_nb.companion import figures_folder, main
 
 
 def started(*words, **options):
