@@ -242,7 +242,7 @@ def parser() -> argparse.ArgumentParser:
         add(commands)
     return p
 
-
+# %% ../../nbs/7_companion/12_cli.ipynb #351e2639
 @contextmanager
 def _ended_cleanly():
     "SIGTERM ends the process as an error does, so that no half-written file stays."
