@@ -12,12 +12,14 @@ from pathlib import Path
 __all__ = ['root', 'run_folder', 'run_facts', 'derived', 'output', 'artifacts', 'figures_folder']
 
 # %% ../../nbs/7_companion/00_folders.ipynb #2926671d
+_HERE = Path(__file__).resolve().parents[2] if "__file__" in globals() else Path.cwd()
+
+
 def _candidates() -> list[Path]:
     "Folders that may be the checkout, the likeliest first."
     if "BRACE_NB_ROOT" in os.environ:
         return [Path(os.environ["BRACE_NB_ROOT"])]
-    here = Path(__file__).resolve().parents[2] if "__file__" in globals() else Path.cwd()
-    return [here, *Path.cwd().resolve().parents, Path.cwd()]
+    return [_HERE, *Path.cwd().resolve().parents, Path.cwd()]
 
 
 def root() -> Path:  # Folder that holds `settings.ini`, `nbs` and `data`

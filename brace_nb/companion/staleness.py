@@ -14,6 +14,7 @@ from .claims import load_claims
 from .dependencies import code_closure, code_digest, module_of
 from .experiments import Experiment
 from .folders import derived, root
+from .memory import save_memory
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
@@ -172,6 +173,7 @@ def stale(
         why += [f"needs {need}, which has to run" for need in experiment.needs if need in reasons]
         if why:
             reasons[name] = why
+    save_memory()
     return reasons
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #82df73b1
