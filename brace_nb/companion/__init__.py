@@ -22,6 +22,8 @@ __getattr__, __dir__, __all__ = lazy(
         "result_of stale"
     ),
     processes="follow_parent locked",
+    memory="remembered save_memory",
+    trace="TRACE executed outside traced watch",
     runner="CellTimeout notebook_environment run_notebook set_threads",
     schedule="expected_seconds known_seconds longest_chains remember_seconds time_left",
     warm="die_with_parent serve submit warm_process",

@@ -184,7 +184,7 @@ def _says(path: Path) -> dict:
     calls = dict(needs=_literal_calls(sources, "artifacts"), claims=_literal_calls(sources, "record"))
     return dict(parameters=_parameters_cell(path, cells), sources=sources, **calls)
 
-
+# %% ../../nbs/7_companion/06_experiments.ipynb #d58f7a5f
 def _read_experiment(path: Path, name: str, profile: Profile) -> Experiment:
     "An experiment with the parameters that a profile gives it."
     _check_name(name)

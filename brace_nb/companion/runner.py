@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 # %% auto #0
@@ -94,7 +95,7 @@ def _engine():
 
     class InThisProcess(Engine):
         @classmethod
-        def execute_managed_notebook(cls, nb_man, kernel_name, cell_seconds=0, **kwargs):
+        def execute_managed_notebook(cls, nb_man, kernel_name, cell_seconds=0, around=None, **kwargs):
             shell = CaptureShell(mpl_format="png")
             for i, cell in enumerate(nb_man.nb.cells):
                 if cell.cell_type != "code":
@@ -102,7 +103,9 @@ def _engine():
                 nb_man.cell_start(cell, i)
                 _limit(cell_seconds, _place(nb_man.nb, i))
                 try:
-                    cell.outputs = [from_dict(o) for o in shell.run(cell.source)]
+                    with around() if around else contextlib.nullcontext():
+                        outputs = shell.run(cell.source)
+                    cell.outputs = [from_dict(o) for o in outputs]
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
                 if shell.exc:
@@ -120,6 +123,7 @@ def run_notebook(
     values: dict | None = None,  # Parameters
     folder: Path | str = ".",  # Working directory of the cells
     cell_seconds: float = 0,  # Limit for one cell; 0 is none
+    around: Callable | None = None,  # Called for each cell; returns a context that the cell runs in
 ) -> None:
     "Run a notebook with papermill in this process; a cell that fails raises `PapermillExecutionError`."
     import papermill
@@ -137,4 +141,5 @@ def run_notebook(
         progress_bar=False,
         cwd=str(folder),
         cell_seconds=cell_seconds,
+        around=around,
     )
