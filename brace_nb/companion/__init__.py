@@ -25,7 +25,10 @@ __getattr__, __dir__, __all__ = lazy(
     memory="remembered save_memory",
     trace="TRACE executed outside traced watch",
     runner="CellTimeout notebook_environment run_notebook set_threads",
-    schedule="expected_seconds known_seconds longest_chains remember_seconds time_left",
+    schedule=(
+        "expected_seconds known_seconds longest_chains priorities quick_figure remember_seconds "
+        "seconds_elsewhere time_left"
+    ),
     warm="die_with_parent serve submit warm_process",
     publishing="collect forget_lost join_tables publish read_facts split_tables",
     runs="provenance run_one",

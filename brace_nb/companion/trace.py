@@ -47,7 +47,31 @@ def _write_kernels(file: int, folder: str, before: dict) -> None:
         if versions > before.get(key, (0, None))[0]:
             os.write(file, f"{code.co_filename}\t{code.co_qualname}\n".encode())
 
-# %% ../../nbs/7_companion/08c_trace.ipynb #1f101d8b
+# %% ../../nbs/7_companion/08c_trace.ipynb #cf54152c
+@contextlib.contextmanager
+def _unwatched_compilation():
+    "Inside, numba compiles without being watched; nothing to do where numba is not loaded."
+    dispatcher = getattr(sys.modules.get("numba.core.dispatcher"), "Dispatcher", None)
+    if dispatcher is None:
+        yield
+        return
+    compile = dispatcher.compile
+
+    def unwatched(*arguments):
+        look = sys.gettrace()
+        sys.settrace(None)
+        try:
+            return compile(*arguments)
+        finally:
+            sys.settrace(look)
+
+    dispatcher.compile = unwatched
+    try:
+        yield
+    finally:
+        dispatcher.compile = compile
+
+# %% ../../nbs/7_companion/08c_trace.ipynb #e6ff3fb6
 _CUSTOM = "from brace_nb.companion.trace import watch\nwatch({path!r}, {folder!r})\n"
 
 
@@ -75,7 +99,7 @@ def _programs(path: Path, folder: str):
     finally:
         os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
 
-# %% ../../nbs/7_companion/08c_trace.ipynb #d19bc736
+# %% ../../nbs/7_companion/08c_trace.ipynb #69457a9f
 @contextlib.contextmanager
 def traced(
     path: Path | str,  # Takes a line "file, tab, name" for every function that is called inside
@@ -84,7 +108,7 @@ def traced(
     "Write down what the block calls; threads, forks and Python programs that it starts are watched too."
     path, folder = Path(path).resolve(), f"{Path(folder).resolve()}/"
     before = _kernels(folder)
-    with _programs(path, folder):
+    with _programs(path, folder), _unwatched_compilation():
         file = watch(str(path), folder)
         try:
             yield
@@ -94,7 +118,7 @@ def traced(
             _write_kernels(file, folder, before)
             os.close(file)
 
-# %% ../../nbs/7_companion/08c_trace.ipynb #8ac642c5
+# %% ../../nbs/7_companion/08c_trace.ipynb #f541fd97
 def executed(
     path: Path | str,  # Written by `traced`
     folder: Path | str,  # That holds the package
