@@ -1047,6 +1047,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                            'brace_nb/companion/experiments.py')},
             'brace_nb.companion.figures': { 'brace_nb.companion.figures._check_figure': ( '7_companion/figures.html#_check_figure',
                                                                                           'brace_nb/companion/figures.py'),
+                                            'brace_nb.companion.figures._numbered_clips': ( '7_companion/figures.html#_numbered_clips',
+                                                                                            'brace_nb/companion/figures.py'),
                                             'brace_nb.companion.figures._pictures': ( '7_companion/figures.html#_pictures',
                                                                                       'brace_nb/companion/figures.py'),
                                             'brace_nb.companion.figures._tables': ( '7_companion/figures.html#_tables',
