@@ -4,6 +4,7 @@ What one experiment does (`brace-nb job`) and what is out of date (`stale`) is a
 where it is the point: order, chains, failures among others, kills.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -340,6 +341,75 @@ def test_a_cell_that_never_ends_is_ended(project):
     notebook(project, "two/d", "value = 1", "while value: pass")
     result = run(project, "--only", "two/d", "--cell-seconds", "1")
     assert result.returncode == 1 and "cell 1 ran longer than 1 seconds" in result.stdout
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(project, monkeypatch):
+    assert job(project, "two/a").returncode == 0
+    shown = published(project, ".png", ".svg", ".csv")
+    (project / "figures/two/a.png").write_bytes(b"older")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(RuntimeError, match="No space left on device. Free some space; nothing is lost"):
+            make(only="two/a", say=lambda *_, **__: None)
+    assert not list(project.rglob(".*.part")) and (project / "figures/two/a.png").read_bytes() == b"older"
+    assert make(only="two/a", say=lambda *_, **__: None) == 0
+    assert published(project, ".png", ".svg", ".csv") == shown
+
+
+def test_a_job_on_a_full_disk_says_so_and_keeps_the_last_good_result(project):
+    assert job(project, "two/a").returncode == 0
+    before = (project / "data/derived/cpu/runs/two/a/out/result.json").read_bytes()
+    edit(project / "data/profiles/cpu.yaml", "value: 5", "value: 6")
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); " + MAIN
+    call = [sys.executable, "-c", "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); " + limit]
+    how = dict(cwd=project, env=environment(project), capture_output=True, text=True, timeout=120)
+    failed = subprocess.run([*call, "job", "two/a"], **how)
+    assert failed.returncode == 1 and "File too large. Free some space" in failed.stderr
+    assert (project / "data/derived/cpu/runs/two/a/out/result.json").read_bytes() == before
+    assert not list(project.rglob(".*.part"))
+    assert job(project, "two/a").returncode == 0 and "two/a" not in waiting()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(project):
+    (project / "figures").write_text("not a folder")
+    failed = run(project, "--only", "two/b")
+    lines = [line for line in failed.stderr.splitlines() if line.startswith("brace-nb: ")]
+    assert failed.returncode != 0 and "Traceback" not in failed.stdout + failed.stderr
+    assert lines and "figures" in lines[-1] and "Put a folder in its place" in lines[-1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the administrator may write everywhere")
+def test_a_read_only_folder_is_one_line(project):
+    assert job(project, "two/b").returncode == 0
+    (project / "figures/two/b.png").unlink()
+    (project / "figures/two").chmod(0o555)
+    failed = run(project, "--only", "two/b")
+    (project / "figures/two").chmod(0o755)
+    assert failed.returncode == 2 and "Make it writable for you" in failed.stderr
+    assert run(project, "--only", "two/b").returncode == 0 and (project / "figures/two/b.png").exists()
+
+
+def test_no_home_no_git_and_a_foreign_kernel_change_nothing(project, tmp_path_factory):
+    assert job(project, "two/b").returncode == 0
+    figures = published(project, ".png", ".svg", ".csv")
+    other = tmp_path_factory.mktemp("surroundings")
+    (other / "bin").mkdir()
+    for name in filter(shutil.which, ("bash", "sh", "which")):
+        (other / "bin" / name).symlink_to(shutil.which(name))
+    (other / "jupyter/kernels/python3").mkdir(parents=True)
+    spec = dict(argv=["/bin/false"], display_name="foreign", language="python")
+    (other / "jupyter/kernels/python3/kernel.json").write_text(json.dumps(spec))
+    poor = {"HOME": "/proc/none", "PATH": str(other / "bin"), "JUPYTER_PATH": str(other / "jupyter")}
+    call = [sys.executable, "-c", MAIN, "figures", "--only", "two/b", "--force"]
+    surroundings = {k: v for k, v in environment(project).items() if not k.startswith("XDG_")} | poor
+    how = dict(cwd=project, env=surroundings, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(call, **how)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert ran(result) == {"two/b"} and published(project, ".png", ".svg", ".csv") == figures
 
 
 def test_an_unknown_name_is_refused(project):

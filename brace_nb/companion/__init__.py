@@ -21,7 +21,7 @@ __getattr__, __dir__, __all__ = lazy(
         "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
         "result_of stale"
     ),
-    processes="follow_parent locked",
+    processes="about_disk follow_parent locked naming_the_disk",
     memory="remembered save_memory",
     trace="TRACE executed outside traced watch",
     runner="CellTimeout notebook_environment run_notebook set_threads",

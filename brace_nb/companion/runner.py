@@ -35,14 +35,14 @@ def set_threads(
     threads: int,  # At least 1
 ) -> None:
     "Threads of this process and of those it starts, also for libraries that are loaded already."
-    import numba
     import threadpoolctl
-    import torch
 
-    os.environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))
-    torch.set_num_threads(threads)
+    os.environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))  # read by what is loaded later
     threadpoolctl.threadpool_limits(threads)
-    numba.config.reload_config()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+    if "numba" in sys.modules:
+        sys.modules["numba"].config.reload_config()
 
 # %% ../../nbs/7_companion/08a_runner.ipynb #9f5fd5ca
 @contextlib.contextmanager
