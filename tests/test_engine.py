@@ -17,7 +17,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brace_nb.companion import find_experiments, locked, make, root, stale
+from brace_nb.companion import (
+    code_closure,
+    executed,
+    find_experiments,
+    locked,
+    make,
+    outside,
+    root,
+    stale,
+)
 
 MAIN = "from brace_nb.companion.cli import main; main()"
 TOY = {
@@ -335,6 +344,66 @@ def test_code_that_no_import_shows_is_refused(project):
     assert (
         "two/d ran code of brace_nb" in result.stderr and "brace_nb.toy.scaling, which its" in result.stderr
     )
+
+
+CHEAP = ("ndim/statistics", "assignment/printed_metrics", "codes/first_descent")
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_what_a_real_experiment_executes_lies_in_its_inputs(name, tmp_path, monkeypatch):
+    "Every function that its cells call; `BRACE_NB_TRACE=1 brace-nb figures --profile smoke` traces all."
+    experiment = find_experiments("smoke")[name]
+    calls = tmp_path / "calls.txt"
+    code = (
+        "from functools import partial; from pathlib import Path; import os, sys\n"
+        "from brace_nb.companion import find_experiments, root, run_notebook, traced\n"
+        f"e = find_experiments('smoke')[{name!r}]\n"
+        f"around = partial(traced, {str(calls)!r}, root() / 'brace_nb')\n"
+        f"run_notebook(e.path, {str(tmp_path / 'n.ipynb')!r}, e.values, root(), around=around)\n"
+    )
+    surroundings = os.environ | {"BRACE_NB_RUN": str(tmp_path / "run"), "MPLBACKEND": "agg"}
+    subprocess.run([sys.executable, "-c", code], env=surroundings, check=True, timeout=240)
+    found = executed(calls, root())
+    closure = code_closure(experiment.sources)
+    of_engine = {"brace_nb.companion.runner", "brace_nb.companion.trace"}
+    assert not outside({m: names for m, names in found.items() if m not in of_engine}, closure)
+    parts = {module.split(".")[1] for module in found}
+    assert {"companion", name.split("/")[0]} <= parts and sum(map(len, found.values())) > 10
+    without = {m: d for m, d in closure.items() if not m.startswith(f"brace_nb.{name.split('/')[0]}.")}
+    assert outside(found, without), "the test must be able to fail"
+
+
+def test_a_trace_sees_kernels_threads_forks_and_programs(project, tmp_path):
+    (project / "brace_nb/toy/kernels.py").write_text(
+        "import numba\n\n\n@numba.njit\ndef kernel(x):\n    return x + 1\n\n\n"
+        "def threaded():\n    return 1\n\n\ndef forked():\n    return 1\n\n\ndef idle():\n    return 1\n"
+    )
+    code = (
+        "import os, subprocess, sys, threading\nfrom brace_nb.companion import traced\n"
+        f"with traced({str(tmp_path / 'calls')!r}, {str(project / 'brace_nb')!r}):\n"
+        "    from brace_nb.toy.kernels import forked, kernel, threaded\n    kernel(1)\n"
+        "    thread = threading.Thread(target=threaded)\n    thread.start()\n    thread.join()\n"
+        "    if not os.fork():\n        forked()\n        os._exit(0)\n    os.wait()\n"
+        "    program = 'from brace_nb.toy.others import triple; triple(1)'\n"
+        "    subprocess.run([sys.executable, '-c', program], check=True)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=environment(project), cwd=project, check=True)
+    found = executed(tmp_path / "calls", project)
+    assert found["brace_nb.toy.kernels"] == {"<module>", "kernel", "threaded", "forked"}
+    assert found["brace_nb.toy.others"] == {"<module>", "triple"}
+
+
+def test_a_traced_run_counts_functions_and_refuses_what_no_import_shows(project, monkeypatch):
+    monkeypatch.setenv("BRACE_NB_TRACE", "1")
+    assert job(project, "two/a").returncode == 0
+    made = json.loads((project / "data/derived/cpu/runs/two/a/out/result.json").read_text())
+    assert made["run"]["functions"] > 5
+    hidden = "import os, subprocess, sys\nname = 'toy.' + 'scaling'\n"
+    hidden += "program = f'from brace' + f'_nb.{name} import double; double(1)'\n"
+    hidden += "subprocess.run([sys.executable, '-c', program], check=True); value"
+    notebook(project, "two/d", "value = 1", hidden)
+    result = job(project, "two/d")
+    assert result.returncode == 1 and "brace_nb.toy.scaling: <module>, double" in result.stderr
 
 
 def test_a_cell_that_never_ends_is_ended(project):
