@@ -1248,6 +1248,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                       'brace_nb/companion/staleness.py'),
                                               'brace_nb.companion.staleness._data_digests': ( '7_companion/staleness.html#_data_digests',
                                                                                               'brace_nb/companion/staleness.py'),
+                                              'brace_nb.companion.staleness._digest_once': ( '7_companion/staleness.html#_digest_once',
+                                                                                             'brace_nb/companion/staleness.py'),
                                               'brace_nb.companion.staleness._fault': ( '7_companion/staleness.html#_fault',
                                                                                        'brace_nb/companion/staleness.py'),
                                               'brace_nb.companion.staleness._result_digests': ( '7_companion/staleness.html#_result_digests',

@@ -68,13 +68,14 @@ def _costs(results: list[dict], cores: int) -> dict:
 
 # %% ../../nbs/7_companion/11_engine.ipynb #96dddbcb
 def _remember(profile: str, follow: Follow, seconds: float, cores: int) -> None:
-    "Keep the times of a run; the committed ones change when somebody asks (`RETIME=1`) or there are none."
+    "Keep the times of a run; the committed ones change when asked (`RETIME=1`) or for other experiments."
     done = {n: s for n, s in follow.took.items() if follow.states[n] == "done"}
     schedule.remember_seconds(profile, done)
     path = root() / "figures/profiles.json"
     known = read_json(path) if path.exists() else {}
     results = [result_of(e) for e in experiments.find_experiments(profile, {}).values()]
-    if len(done) == len(results) and (os.environ.get("RETIME") or profile not in known):
+    timed = known.get(profile, {}).get("seconds", {})
+    if len(done) == len(results) and (os.environ.get("RETIME") or timed.keys() != done.keys()):
         now = _costs(results, cores) | dict(minutes=round(seconds / 60, 1), seconds=done)
         write_atomic(path, json.dumps(known | {profile: now}, indent=1, sort_keys=True) + "\n")
 

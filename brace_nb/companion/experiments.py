@@ -109,7 +109,8 @@ def load_profile(
     known = sorted(p.stem for p in folder.glob("*.yaml") if re.fullmatch(r"[\w-]+", p.stem, re.ASCII))
     if name not in known:
         raise ValueError(f"unknown profile {name!r}; known: {', '.join(known)}.")
-    content = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8")) or {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the compiled one is ten times as fast
+    content = yaml.load((folder / f"{name}.yaml").read_text(encoding="utf-8"), loader) or {}
     requires, everywhere = content.pop("requires", ""), content.pop("all", {}) or {}
     return Profile(name, requires, everywhere, {k: v or {} for k, v in content.items()})
 
