@@ -132,7 +132,7 @@ def result_of(
     except ValueError:
         return None
 
-# %% ../../nbs/7_companion/07_staleness.ipynb #20213202
+# %% ../../nbs/7_companion/07_staleness.ipynb #cd80655d
 _SETTLED = 2_000_000_000  # Nanoseconds after which a change of a file shows in its times
 
 
@@ -151,7 +151,7 @@ def _fault(path: Path, digits: str) -> str:
     made = _digest_once(path, state.st_ino, state.st_size, state.st_ctime_ns) if settled else digest(path)
     return "" if made == digits else "is damaged"
 
-
+# %% ../../nbs/7_companion/07_staleness.ipynb #20213202
 def damaged(
     experiment: Experiment,
 ) -> list[str]:  # Sentences; empty when all is well, or when there is no result
