@@ -11,6 +11,7 @@ __getattr__, __dir__, __all__ = lazy(
     folders="artifacts derived figures_folder output root run_facts run_folder",
     figures="METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure to_csv use_style",
     plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
+    timing="Ratio take_turns time_ratio",
     claims="VERDICTS load_claims record verdict",
     ledger_pages="counts ledger problems to_markdown to_text write_ledger",
     dependencies="code_closure code_digest imports lazy_table module_of",
