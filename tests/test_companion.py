@@ -151,13 +151,13 @@ def test_methods_have_styles_of_their_own():
 
 
 def row(**changes):
-    number = dict(seed="s", where="w", says=1.0, tolerance=0.5, why="reason", needs="nothing")
+    number = dict(kind="claim", where="w", says=1.0, tolerance=0.5, why="reason", needs="nothing")
     return number | dict(experiment="a/b", verdict="reproduced") | changes
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    for sub in ("nbs", "data/profiles", "figures"):
+    for sub in ("nbs", "data/profiles", "data/claims", "figures"):
         (tmp_path / sub).mkdir(parents=True)
     (tmp_path / "settings.ini").touch()
     monkeypatch.setenv("BRACE_NB_ROOT", str(tmp_path))
@@ -166,13 +166,20 @@ def project(tmp_path, monkeypatch):
 
 
 def write(project, rows):
-    (project / "data/claims.yaml").write_text(yaml.safe_dump(rows, sort_keys=False))
+    (project / "data/claims/toy.yaml").write_text(yaml.safe_dump(rows, sort_keys=False))
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
         (dict(verdict="maybe"), "is none of"),
+        (dict(kind="rumour"), "is none of"),
+        (dict(holds="x < 1"), "judged by its tolerance"),
+        (dict(says="s", tolerance=None, test="t", holds="1 < 2", measured="m"), "cannot fail"),
+        (
+            dict(says="s", tolerance=None, test="t", holds="open('x') < 2", measured="m"),
+            "a condition has names",
+        ),
         (dict(tolerance=None, says="sentence"), "a sentence has none"),
         (dict(why=""), "has a reason"),
         (dict(on_miss="wrong"), "on_miss"),
@@ -187,20 +194,25 @@ def test_rows_are_checked(project, change, message):
 
 
 def test_record_judges_and_refuses(project):
-    sentence = row(says="it holds", on_miss="refuted")
+    sentence = row(
+        says="it holds", on_miss="refuted", test="one wrong", holds="wrong < 1", measured="{wrong}"
+    )
     del sentence["tolerance"], sentence["why"]
     write(project, {"number": row(), "sentence": sentence})
     assert record("number", np.float32(1.25)) == "reproduced"
     assert record("number", 1.75) == "differs"
-    assert record("sentence", "fact", holds=np.bool_(True)) == "reproduced"
-    assert record("sentence", "fact", "by this counterexample", holds=False) == "refuted"
+    assert record("number", (1.2, 1.4, np.float64(1.6))) == "undecided"
+    assert record("number", 1.25, null=0.75) == "undecided"
+    assert record("sentence", dict(wrong=np.int64(0))) == "reproduced"
+    assert record("sentence", dict(wrong=0), null=dict(wrong=(0, 0.5, 0.9))) == "undecided"
+    assert record("sentence", dict(wrong=2), "by this counterexample") == "refuted"
     for bad, message in [
         (("numbr", 1), r"unknown ledger id 'numbr'; close: \['number'\]"),
         (("number", "one"), "finite number"),
         (("number", float("inf")), "finite number"),
-        (("sentence", 1), "holds=True"),
-        (("number", 1, "", True), "Drop `holds`"),
-        (("sentence", "x", "", False), "by what proof"),
+        (("sentence", 1), "needs a dict of named values"),
+        (("sentence", dict(right=1)), "reads 'wrong'"),
+        (("sentence", dict(wrong=3)), "by what proof"),
     ]:
         with pytest.raises(ValueError, match=message):
             record(*bad)
@@ -214,22 +226,22 @@ def test_record_judges_and_refuses(project):
 
 def test_ledger_joins_keeps_and_reports(project):
     write(project, {"a": row(), "b": row(), "c": row(experiment=None, verdict="not run", needs="GPU | more")})
-    first = write_ledger({"a": dict(measured=1.1, holds=None, note="n")})
-    assert counts(first) == {"reproduced": 1, "differs": 0, "refuted": 0, "not run": 2}
+    first = write_ledger({"a": dict(measured=1.1, null=None, note="n")})
+    assert {v: n for v, n in counts(first).items() if n} == {"reproduced": 1, "not run": 2}
     assert problems(first) == ["b: experiment a/b did not record it"]
-    second = write_ledger({"b": dict(measured=9.0, holds=None, note="")})
+    second = write_ledger({"b": dict(measured=9.0, null=None, note="")})
     assert second[0]["measured"] == 1.1 and "accepts 'reproduced'" in problems(second)[0]
     assert problems([r | {"needs": "data"} for r in second], exact_only=True) == []
     write(project, {"a": row(tolerance=0.01), "b": row(), "c": row(experiment=None, verdict="not run")})
     assert [r["verdict"] for r in write_ledger({})] == ["differs", "differs", "not run"]  # the row changed
     write(project, {"a": row(), "b": row(), "c": row(experiment=None, verdict="not run", needs="GPU | more")})
-    gone = write_ledger({"b": dict(measured=1.0, holds=None, note="")}, finished={"a/b"})
+    gone = write_ledger({"b": dict(measured=1.0, null=None, note="")}, finished={"a/b"})
     assert [r["measured"] for r in gone] == [None, 1.0, None]  # a finished run that no longer records `a`
-    write_ledger(
-        {"a": dict(measured=1.1, holds=None, note="n"), "b": dict(measured=9.0, holds=None, note="")}
-    )
+    write_ledger({"a": dict(measured=1.1, null=None, note="n"), "b": dict(measured=9.0, null=None, note="")})
     page = (project / "figures/CLAIMS.md").read_text()
-    assert "3 rows: 1 reproduced, 1 differs, 0 refuted, 1 not run." in page and "needs GPU \\| more" in page
+    assert "3 rows: claim (1 reproduced, 1 differs, 1 not run)." in page
+    assert "| [toy](claims/toy.md) | claim | 1 | 1 |" in page
+    assert "needs GPU \\| more" in (project / "figures/claims/toy.md").read_text()
 
 
 # --- notebooks and profiles

@@ -45,7 +45,7 @@ ax.plot([0, value]);
 save_figure(fig, "{name}", data=dict(x=[0, value]), alt="A line that ends at the value.")
 """
 ROW = (
-    "toy.a: {seed: s, where: w, says: 10, tolerance: 0, why: exact, needs: nothing, "
+    "toy.a: {kind: claim, where: w, says: 10, tolerance: 0, why: exact, needs: nothing, "
     "experiment: two/a, verdict: reproduced}\n"
 )
 
@@ -72,8 +72,9 @@ def project(tmp_path, monkeypatch):
         (tmp_path / f"brace_nb/toy/{name}.py").write_text(text)
     (tmp_path / "settings.ini").touch()
     (tmp_path / "data/profiles").mkdir(parents=True)
+    (tmp_path / "data/claims").mkdir()
     (tmp_path / "data/profiles/cpu.yaml").write_text("two/a: {value: 5}\n")
-    (tmp_path / "data/claims.yaml").write_text(ROW)
+    (tmp_path / "data/claims/toy.yaml").write_text(ROW)
     twice = '(output()/"x.txt").write_text(str(double(value)))\nrecord("toy.a", double(value))'
     draw = {name: PLOT.format(name=f"two/{name}") for name in "abc"}
     notebook(tmp_path, "two/a", "value = 1", HEAD + "from brace_nb.toy import double", draw["a"], twice)

@@ -53,7 +53,7 @@ def write(folder, parts, value):
     for path, text in {
         "nbs/experiments/toy/x.ipynb": json.dumps(nb),
         "data/profiles/cpu.yaml": "",
-        "data/claims.yaml": "{}",
+        "data/claims/toy.yaml": "{}",
         "settings.ini": "[DEFAULT]\n",
         "constraints.txt": "",
     }.items():

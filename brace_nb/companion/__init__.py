@@ -10,10 +10,13 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
     figures="METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure to_csv use_style",
+    figure_checks="picture_faults",
+    gallery="captions_of to_gallery write_gallery",
     plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
     timing="Ratio take_turns time_ratio",
-    claims="VERDICTS load_claims record verdict",
-    ledger_pages="counts ledger problems to_markdown to_text write_ledger",
+    conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
+    claims="KINDS VERDICTS holds in_old_form is_number load_claims measured_text record row_faults verdict",
+    ledger_pages="by_kind counts ledger problems to_index to_page to_text write_ledger",
     dependencies="code_closure code_digest imports lazy_table module_of",
     experiments=(
         "Experiment Profile chosen_by code_cells find_experiments load_profile parameters require select"

@@ -85,7 +85,8 @@ def _result_digests(experiment: Experiment) -> dict[str, str]:
 def _row_digests(experiment: Experiment) -> dict[str, str]:
     "The ledger rows that the experiment answers."
     rows = load_claims() if experiment.claims else {}
-    return {f"row {id}": _short(repr(sorted(rows.get(id, {}).items()))) for id in experiment.claims}
+    asked = {id: rows.get(id, {}) | {"verdict": "computed later"} for id in experiment.claims}
+    return {f"row {id}": _short(repr(sorted(row.items()))) for id, row in asked.items()}
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #d260b1a3
 def _data_digests(closure: dict[str, str]) -> dict[str, str]:
