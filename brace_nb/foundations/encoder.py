@@ -19,7 +19,7 @@ from ..core.arrays import as_tensor, like
 from .images import normalize_colors, on_background, to_float
 from .tokenizer import ByteBPE
 from .towers import EncoderConfig, build_towers, encode_tokens
-from ..core.arguments import tensor, checked
+from ..core.arguments import checked, tensor
 
 # %% auto #0
 __all__ = ['Preprocess', 'OpenClipPreprocess', 'weights_hash', 'Encoder', 'build_encoder']

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arguments import checked, count, ids, size, sizes
+from ..core.arguments import checked, count, ids, size
 
 # %% auto #0
 __all__ = ['partitions', 'region_of', 'region_sizes', 'collision_probability', 'mask_value', 'safe_exponent', 'region_mask']
@@ -78,7 +78,7 @@ def collision_probability(
     return 1 - math.perm(_whole("batch_size", batch_size, 1), _whole("n", n, 1)) / batch_size**n
 
 # %% ../../nbs/3_ndim/06_regions.ipynb #4ac64bbd
-@checked(partition=sizes, exponent=count)
+@checked(partition=ids, exponent=count)
 def mask_value(
     partition,  # Counts of one region
     exponent,  # m

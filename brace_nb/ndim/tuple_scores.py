@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.arrays import as_tensor, broadcast, check_finite, like, widen
 from .measures import MEASURES, Measure
-from ..core.arguments import checked, floats, many, several
+from ..core.arguments import checked, count, floats, many
 
 # %% auto #0
 __all__ = ['find_measure', 'unit', 'as_batches', 'positive_part', 'from_norm', 'score_batches', 'score']
@@ -30,7 +30,7 @@ def _check_shrink(shrink, m):
         )
 
 # %% ../../nbs/3_ndim/01_tuple_scores.ipynb #387e2b62
-@checked(n=several)
+@checked(n=count)
 def find_measure(
     name: str,  # Key in `MEASURES`
     n: int,  # Vectors to compare
