@@ -175,3 +175,21 @@ def test_contact_sheet_places_each_picture():
 def test_cuda_equals_cpu():
     x = torch.from_numpy(random_pictures(0, 4, 16))
     assert torch.equal(on_background(x.cuda(), 9).cpu(), on_background(x, 9))
+
+
+@pytest.mark.parametrize("limit", (100, 200))  # PIL refuses twice the limit, and only warns above it
+def test_a_picture_of_too_many_pixels_is_named(monkeypatch, limit):
+    import io
+
+    from PIL import Image
+
+    from brace_nb.foundations import Sprites
+
+    file = io.BytesIO()
+    Image.new("RGBA", (16, 16)).save(file, "PNG")
+    assert Sprites({7: file.getvalue()}, 16).read([7], 16).shape == (1, 16, 16, 4)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with pytest.raises(ValueError, match="picture 7 has too many pixels.*MAX_IMAGE_PIXELS"):
+        Sprites({7: file.getvalue()}, 16).read([7], 16)
+    with pytest.raises(ValueError, match="picture 8 is not a picture that can be read"):
+        Sprites({8: b"none"}, 16).read([8], 16)
