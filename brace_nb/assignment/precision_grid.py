@@ -92,3 +92,8 @@ class PrecisionGrid:
     def mean(self, measure: str, *which, **more) -> float:  # NaN is left out
         "A measure, mean over everything asked for."
         return float(np.nanmean(self.each(measure, *which, **more)))
+
+    def runs(self, measure: str, *which, **more) -> np.ndarray:  # Shape (matrices,), NaN is left out
+        "A measure, mean over everything asked for but the matrices: repetitions of the whole study."
+        found = self.each(measure, *which, **more)
+        return np.nanmean(found.reshape(-1, found.shape[-1]), 0)
