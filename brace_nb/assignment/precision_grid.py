@@ -26,8 +26,8 @@ DISTRIBUTION_TITLES = {
 # %% ../../nbs/4_assignment/09_precision_grid.ipynb #5b1d9c02
 METHOD_TITLES = {
     "exact": "exact",
-    "greedy_delta": "greedy, lead",
-    "greedy_best": "greedy, best",
+    "greedy_delta": "greedy by lead",
+    "greedy_best": "greedy by best",
     "argbest": "argmax",
     "gumbel": "Gumbel",
     **{f"v{i}": f"recursive v{i}" for i in ("1", "2", "3", "4", "5", "5s")},
