@@ -77,6 +77,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                      'brace_nb/as_printed/ndim.py'),
                                           'brace_nb.as_printed.ndim.james_stein': ( '8_as_printed/ndim.html#james_stein',
                                                                                     'brace_nb/as_printed/ndim.py'),
+                                          'brace_nb.as_printed.ndim.james_stein_listing': ( '8_as_printed/ndim.html#james_stein_listing',
+                                                                                            'brace_nb/as_printed/ndim.py'),
                                           'brace_nb.as_printed.ndim.listing_3': ( '8_as_printed/ndim.html#listing_3',
                                                                                   'brace_nb/as_printed/ndim.py'),
                                           'brace_nb.as_printed.ndim.p_maximised': ( '8_as_printed/ndim.html#p_maximised',

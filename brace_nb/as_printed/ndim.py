@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['james_stein', 'distance_5_7', 'row_7', 'row_16', 'code_z', 'listing_3', 'row_1', 'row_2', 'row_5', 'row_8', 'row_11',
-           'row_12', 'p_maximised']
+__all__ = ['james_stein', 'james_stein_listing', 'distance_5_7', 'row_7', 'row_16', 'code_z', 'listing_3', 'row_1', 'row_2',
+           'row_5', 'row_8', 'row_11', 'row_12', 'p_maximised']
 
 # %% ../../nbs/8_as_printed/03_ndim.ipynb #00ed8683
 def james_stein(
@@ -20,6 +20,16 @@ def james_stein(
 ) -> Tensor:  # Factor of the sum, feature by feature; 0 where all n vectors are 0
     "The factor 1 - 4/q_f of the thesis's code (section 5.11)."
     return torch.where(q > 0, 1 - 4 / torch.where(q > 0, q, 1), 0)
+
+# %% ../../nbs/8_as_printed/03_ndim.ipynb #209d9857
+def james_stein_listing(
+    xs: Tensor,  # All modalities of a batch, shape (n, B, F)
+    constant: float = 4,  # n - 2; the thesis has n = 6
+) -> Tensor:  # Shape (n, B, F)
+    "The listing of section 5.11: every modality times 1 - constant/q, q summed over modalities, then GELU."
+    q = xs.square().sum(0)
+    factor = torch.where(q > 0, 1 - constant / torch.where(q > 0, q, 1), 0)
+    return torch.nn.functional.gelu(factor * xs)
 
 # %% ../../nbs/8_as_printed/03_ndim.ipynb #644f57ea
 def _mean_and_energy(xs):
