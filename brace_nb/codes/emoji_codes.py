@@ -13,7 +13,7 @@ from .code_encoder import CodeEncoder
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
 
 # %% auto #0
-__all__ = ['EmojiEmbeddings', 'training_pairs', 'load_heads', 'distance_to_code']
+__all__ = ['EmojiEmbeddings', 'training_pairs', 'load_heads', 'untrained_heads', 'distance_to_code']
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #756f7424
 class EmojiEmbeddings:
@@ -79,6 +79,16 @@ def load_heads(
 ) -> list[CodeEncoder]:
     "One trained encoder of codes a seed."
     return [CodeEncoder.load(Path(folder) / name.format(seed)) for seed in seeds]
+
+
+def untrained_heads(
+    models: list[CodeEncoder],
+) -> list[CodeEncoder]:  # One for each, with the seeds 0, 1, ...
+    "Heads of the same shapes before any training: what a measurement says where nothing was learned."
+    fresh = [CodeEncoder(**model.config) for model in models]
+    for seed, (new, model) in enumerate(zip(fresh, models, strict=True)):
+        new.heads = new._new_heads(model.features, seed, "cpu").eval()
+    return fresh
 
 
 def distance_to_code(
