@@ -127,20 +127,20 @@ def _by_kernel(cost, sign, kernel, count, weight, sweeps):
     return _packed(_checked(c, sign, lead, pairs, facts, worst, sweeps), lead, cost)
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #09002b60
-_IN_PLACE = (np.dtype(np.float64), np.dtype(np.float32))
+_FLOAT64, _FLOAT32, _INT64 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64)
 
 
 def _one_exact(cost, sign):
     "The exact answer for one array (h, w) that can be read in place; None for all that needs a closer look."
-    if type(cost) is not np.ndarray or cost.ndim != 2 or cost.dtype not in _IN_PLACE:
+    if type(cost) is not np.ndarray or cost.ndim != 2 or not cost.size or not cost.flags.carray:
         return None
-    if not cost.size or not cost.flags.carray:
+    dtype = cost.dtype  # a foreign byte order is another object
+    if dtype is not _FLOAT64 and dtype is not _FLOAT32:
         return None
-    pairs = np.empty((2, min(cost.shape)), np.int64)
-    status, total, gap = compiled(solve_one)(cost, sign, pairs)
-    if status == 2 or gap != gap:
+    pairs, facts = np.empty((2, min(cost.shape)), _INT64), np.empty(2)
+    if not compiled(solve_one)(cost, sign, pairs, facts):
         return None
-    return Assignment(pairs[0], pairs[1], np.True_, np.float64(total), np.float64(gap))
+    return tuple.__new__(Assignment, (pairs[0], pairs[1], np.True_, facts[0], facts[1]))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #cf5d0229
 def _by_function(s, network, options):

@@ -10,6 +10,8 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
     figures="METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure to_csv use_style",
+    figure_checks="picture_faults",
+    gallery="captions_of to_gallery write_gallery",
     plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
     conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
     claims="KINDS VERDICTS holds in_old_form is_number load_claims measured_text record row_faults verdict",
