@@ -5,9 +5,11 @@
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #066713d9
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from .code_encoder import CodeEncoder
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
@@ -82,12 +84,16 @@ def load_heads(
 
 
 def untrained_heads(
-    models: list[CodeEncoder],
-) -> list[CodeEncoder]:  # One for each, with the seeds 0, 1, ...
+    models: list[CodeEncoder],  # Trained ones
+) -> list[CodeEncoder]:  # Copies with new weights, drawn with the seeds 0, 1, ...
     "Heads of the same shapes before any training: what a measurement says where nothing was learned."
-    fresh = [CodeEncoder(**model.config) for model in models]
-    for seed, (new, model) in enumerate(zip(fresh, models, strict=True)):
-        new.heads = new._new_heads(model.features, seed, "cpu").eval()
+    fresh = [deepcopy(model) for model in models]
+    for seed, model in enumerate(fresh):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for layer in model.heads.modules():
+                if hasattr(layer, "reset_parameters"):
+                    layer.reset_parameters()
     return fresh
 
 
