@@ -89,6 +89,10 @@ def untrained_heads(
     models: list[CodeEncoder],  # Trained ones
 ) -> list[CodeEncoder]:  # Copies with new weights, drawn with the seeds 0, 1, ...
     "Heads of the same shapes before any training: what a measurement says where nothing was learned."
+    if any(model.heads is None for model in models):
+        raise ValueError(
+            "models must be trained: only then are the shapes of their heads known. Call `fit` first."
+        )
     fresh = [deepcopy(model) for model in models]
     for seed, model in enumerate(fresh):
         with torch.random.fork_rng(devices=[]):
