@@ -25,6 +25,6 @@ __getattr__, __dir__, __all__ = lazy(
     files="binarize_file",
     code_encoder="CodeEncoder",
     heads="BinaryHead TernaryHead alignment_loss nearest_corner uniformity_loss",
-    emoji_codes="EmojiEmbeddings distance_to_code load_heads training_pairs",
+    emoji_codes="EmojiEmbeddings distance_to_code load_heads training_pairs untrained_heads",
     baselines="itq_rotation random_directions rotation_codes sign_codes topk_codes",
 )
