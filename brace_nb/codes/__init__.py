@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy(
     ),
     statistics="CodeStatistics code_statistics",
     index="CodeIndex nearest",
+    inverted_search="InvertedIndex",
     files="binarize_file",
     code_formats="CODE_FORMATS code_indices code_recall code_tokens codes_from_indices stored_bytes",
     common_space="CommonSpace common_space",

@@ -144,7 +144,7 @@ class HeadTraining:
         "The loss of the batch of this step."
         o, (images, texts) = self.options, self.batches(step)
         x, y = self.heads["image"](images), self.heads["text"](texts)
-        a, b = [straight_through(v, o["ternary"]) for v in (x, y)] if o["straight_through"] else (x, y)
+        a, b = self._compared(x), self._compared(y)
         loss = clip_loss(a, b, self.scale.exp())
         if o["align"]:
             loss = loss + o["align"] * alignment_loss(x, y, o["ternary"])
@@ -153,6 +153,10 @@ class HeadTraining:
         if o["distill"]:
             loss = loss + o["distill"] * self._distillation(images, texts, torch.cat([a, b]))
         return loss
+
+    def _compared(self, x):
+        "What the contrastive loss compares: vectors, or codes."
+        return straight_through(x, self.options["ternary"]) if self.options["straight_through"] else x
 
     def _distillation(self, images, texts, codes):
         "Against the similarities before the heads."
@@ -174,7 +178,7 @@ class HeadTraining:
         for step in range(batches.per_epoch):
             images, texts = batches(step)
             x, y = self.heads["image"](images), self.heads["text"](texts)
-            total = total + clip_loss(x, y, self.scale.exp())
+            total = total + clip_loss(self._compared(x), self._compared(y), self.scale.exp())
         return float(total) / batches.per_epoch
 
     @torch.no_grad()
