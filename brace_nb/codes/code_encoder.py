@@ -56,14 +56,18 @@ class CodeEncoder:
         spread: float | None = None,  # Weights of the common space; None: none (start="rotation")
         ridge: float | None = None,  # Of its memory; None: no memory (start="rotation")
         width: float = 10.0,  # Of the memory's kernel
-        straight_through: bool = False,  # The contrastive loss sees codes
+        straight_through: bool = False,  # The contrastive loss and the distillation see codes
+        contrastive: float = 1.0,  # Weight of the contrastive loss
         scale: float | None = None,  # Of the logits; None: learned from 1 / 0.07 on
         align: float = 0.0,  # Weight of `alignment_loss`
+        target: str = "better",  # Its target
+        detach: bool = True,  # Its target is a constant
         uniform: float = 0.0,  # Weight of `uniformity_loss`, mean of both modalities
         distill: float = 0.0,  # Weight of `distillation_loss` from the embeddings before the heads
+        distill_scale: float = 30.0,  # Scale of the known similarities in it
         bits: float | None = None,  # End where the median of active bits has come down to this
         distinct: bool = False,  # No text twice in a batch; an epoch is every text once
-        epochs: int = 20,  # Passes over the pairs
+        epochs: int = 20,  # Passes over the pairs; 0 leaves heads that start from a rotation as they are
         batch_size: int = 256,  # Pairs per step; an incomplete last batch is left out
         learning_rate: float = 1e-2,  # Of AdamW in the first epoch
         gamma: float = 0.9,  # Its factor per epoch
@@ -151,6 +155,8 @@ class CodeEncoder:
         run = HeadTraining(heads, data, held, o)
         callbacks = [run.limit_scale, EpochEnd(self, run, callback)]
         steps = o["epochs"] * run.batches.per_epoch
+        if not steps:
+            self.states["last"] = {k: v.detach().clone() for k, v in heads.state_dict().items()}
         try:
             train(run.objective, run.optimizer(), steps, learning_rate=run.learning_rate, callbacks=callbacks)
         finally:
@@ -173,7 +179,8 @@ class CodeEncoder:
     ) -> float:  # CLIP loss at the scale of the last epoch
         "Contrastive loss of these pairs, in one batch."
         x, y = (torch.as_tensor(e) for e in (self.embed_images(images), self.embed_texts(texts)))
-        return float(clip_loss(x, y, self.history[-1]["scale"]))
+        scale = self.history[-1]["scale"] if self.history else self.config["scale"] or 1 / 0.07
+        return float(clip_loss(x, y, scale))
 
     def use(
         self,
@@ -261,6 +268,18 @@ class CodeEncoder:
     ):  # Codes: bool (ternary: int8) (..., D), or packed uint8
         "Codes of texts."
         return self.encode(x, "text", packed)
+
+    def common(
+        self,
+        images,  # Image embeddings (n, features)
+        texts,  # Text embeddings (m, features)
+    ) -> tuple:  # Unit rows (n, features) and (m, features)
+        "Rows in the common space of heads that start from a rotation: floats, before any code."
+        if self.heads is None or self.config["start"] != "rotation":
+            raise ValueError("only fitted heads with start='rotation' have a common space. Call `fit` first.")
+        sides = zip(("image", "text"), (images, texts))
+        with torch.no_grad():
+            return tuple(like(self.heads[k][0](embedding_tensor(x, k)), x) for k, x in sides)
 
     def save(
         self,

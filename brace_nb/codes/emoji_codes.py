@@ -13,7 +13,7 @@ from .code_encoder import CodeEncoder
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
 
 # %% auto #0
-__all__ = ['EmojiEmbeddings', 'training_pairs', 'load_heads', 'distance_to_code']
+__all__ = ['EmojiEmbeddings', 'training_pairs', 'named_pictures', 'load_heads', 'distance_to_code']
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #756f7424
 class EmojiEmbeddings:
@@ -70,6 +70,22 @@ def training_pairs(
     left = pd.DataFrame(dict(id=np.concatenate(drawn), image=np.arange(len(images))))
     right = pd.DataFrame(dict(id=captions["id"], text=np.arange(len(captions["embedding"]))))
     return images, captions["embedding"], left.merge(right, on="id")
+
+# %% ../../nbs/2_codes/09_emoji_codes.ipynb #c151f223
+def named_pictures(
+    data: EmojiEmbeddings,
+    split: str = "train",  # "train" or "val"; flags count only in training
+) -> tuple:  # Images (N, features), English names (M, features), pairs (N, 2) of row numbers
+    "Pictures of the training designers with their English names: each name once."
+    ids = data.tuples.ids(split, flags=split == "train")
+    images, pairs = [], []
+    for designer in data.tuples.designers:
+        if designer != HELD_OUT_DESIGNER:
+            drawn = np.isin(ids, data.tuples.available(designer))
+            images.append(data.images(ids[drawn], designer))
+            pairs.append(np.flatnonzero(drawn))
+    texts = np.concatenate(pairs)
+    return np.concatenate(images), data.names(ids), np.stack([np.arange(len(texts)), texts], 1)
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #6711934e
 def load_heads(

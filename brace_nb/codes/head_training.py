@@ -51,7 +51,8 @@ def check_schedule(
     epochs, batch_size, learning_rate, gamma = (
         o[k] for k in ("epochs", "batch_size", "learning_rate", "gamma")
     )
-    if min(epochs, batch_size - 1) < 1 or learning_rate <= 0 or not 0 < gamma <= 1:
+    needed = 0 if o["start"] == "rotation" else 1
+    if epochs < needed or batch_size < 2 or learning_rate <= 0 or not 0 < gamma <= 1:
         raise ValueError(
             "fit needs epochs >= 1, batch_size >= 2, learning_rate > 0 and 0 < gamma <= 1; "
             f"got {epochs}, {batch_size}, {learning_rate} and {gamma}."
@@ -118,12 +119,24 @@ class HeadTraining:
     "Heads, logit scale, batches and loss of one training."
 
     def __init__(self, heads, data, held, options):
-        self.heads, self.held, self.options = heads, held, options
+        self.heads, self.options = heads, options
+        data, self.held = self._in_space(data), held and self._in_space(held)
         start = options["scale"] or 1 / 0.07
         self.scale = nn.Parameter(torch.tensor(math.log(start), device=data[0].device))
         self.scale.requires_grad_(options["scale"] is None)
         draw = DistinctPairs if options["distinct"] else ShuffledPairs
         self.batches = draw(*data, options["batch_size"], options["seed"])
+
+    @torch.no_grad()
+    def _in_space(self, data):
+        "What does not change while the heads learn is computed once: rows in the common space."
+        sides = zip(("image", "text"), data)
+        self.learning = {k: h[1] if self._mapped(h) else h for k, h in self.heads.items()}
+        rows = [self.heads[k][0](x) if self._mapped(self.heads[k]) else x for k, x in sides]
+        return *rows, data[2]
+
+    def _mapped(self, head):
+        return isinstance(head, nn.Sequential)
 
     def optimizer(self):
         "AdamW; the logit scale does not decay."
@@ -143,28 +156,24 @@ class HeadTraining:
     def objective(self, step):
         "The loss of the batch of this step."
         o, (images, texts) = self.options, self.batches(step)
-        x, y = self.heads["image"](images), self.heads["text"](texts)
+        x, y = self.learning["image"](images), self.learning["text"](texts)
         a, b = self._compared(x), self._compared(y)
-        loss = clip_loss(a, b, self.scale.exp())
+        loss = o["contrastive"] * clip_loss(a, b, self.scale.exp())
         if o["align"]:
-            loss = loss + o["align"] * alignment_loss(x, y, o["ternary"])
+            loss = loss + o["align"] * alignment_loss(x, y, o["ternary"], o["target"], o["detach"])
         if o["uniform"]:
             loss = loss + o["uniform"] * (uniformity_loss(x) + uniformity_loss(y)) / 2
         if o["distill"]:
-            loss = loss + o["distill"] * self._distillation(images, texts, torch.cat([a, b]))
+            known = F.normalize(torch.cat([images, texts]), dim=-1)
+            learned = torch.cat([a, b])
+            loss = loss + o["distill"] * distillation_loss(
+                learned, known, o["distill_scale"], self.scale.exp()
+            )
         return loss
 
     def _compared(self, x):
         "What the contrastive loss compares: vectors, or codes."
         return straight_through(x, self.options["ternary"]) if self.options["straight_through"] else x
-
-    def _distillation(self, images, texts, codes):
-        "Against the similarities before the heads."
-        with torch.no_grad():
-            if isinstance(self.heads["image"], nn.Sequential):
-                images, texts = self.heads["image"][0](images), self.heads["text"][0](texts)
-            known = F.normalize(torch.cat([images, texts]), dim=-1)
-        return distillation_loss(codes, known)
 
     def limit_scale(self, state):
         "Callback: the logit scale stays in 1..100."
@@ -177,7 +186,7 @@ class HeadTraining:
         batches, total = ShuffledPairs(*self.held, self.options["batch_size"], seed=0), 0.0
         for step in range(batches.per_epoch):
             images, texts = batches(step)
-            x, y = self.heads["image"](images), self.heads["text"](texts)
+            x, y = self.learning["image"](images), self.learning["text"](texts)
             total = total + clip_loss(self._compared(x), self._compared(y), self.scale.exp())
         return float(total) / batches.per_epoch
 
@@ -186,7 +195,7 @@ class HeadTraining:
         "Active bits of the codes of the last batch of images."
         project = ternarize if self.options["ternary"] else binarize
         images = self.batches(self.batches.per_epoch - 1)[0]
-        return float((project(self.heads["image"](images)) != 0).sum(-1).float().median())
+        return float((project(self.learning["image"](images)) != 0).sum(-1).float().median())
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #4d18c072
 class EpochEnd:

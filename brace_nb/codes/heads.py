@@ -68,16 +68,29 @@ def alignment_loss(
     x: Tensor,  # Embeddings of one modality, unit rows (..., D)
     y: Tensor,  # Embeddings of the other, row by row their partners (..., D)
     ternary: bool = False,  # Project to ternary codes
+    target: str = "better",  # "better" aligned partner's code; each its "own"; the code of their "mean"
+    detach: bool = True,  # The code is a constant; else the gradient passes through it as through x
 ) -> Tensor:  # Mean over the pairs, scalar >= 0
     "Distance of both partners to the better aligned one's code (BRaCE, 'Alignment Loss')."
+    if target not in ("better", "own", "mean"):
+        raise ValueError(f"the target must be 'better', 'own' or 'mean'; got {target!r}.")
     if x.shape != y.shape:
         raise ValueError(
             f"alignment compares partners row by row; got shapes {tuple(x.shape)} and {tuple(y.shape)}. "
             "Index both by the same pairs."
         )
+    middle = F.normalize(x + y, dim=-1)
     (bx, cx), (by, cy) = nearest_corner(x, ternary), nearest_corner(y, ternary)
-    target = torch.where(cx >= cy, bx, by)
-    return ((x - target).square() + (y - target).square()).sum(-1).mean() / 2
+    if not detach:
+        bx, by = bx + x - x.detach(), by + y - y.detach()
+    if target == "own":
+        return ((x - bx).square() + (y - by).square()).sum(-1).mean() / 2
+    if target == "mean":
+        code = nearest_corner(middle, ternary)[0]
+        code = code if detach else code + middle - middle.detach()
+    else:
+        code = torch.where(cx >= cy, bx, by)
+    return ((x - code).square() + (y - code).square()).sum(-1).mean() / 2
 
 # %% ../../nbs/2_codes/06_heads.ipynb #99544093
 def uniformity_loss(

@@ -70,8 +70,8 @@ def straight_through(
 def distillation_loss(
     codes: Tensor,  # Unit rows that learn (n, D)
     embeddings: Tensor,  # Unit rows that are known, same order (n, F)
-    scale: float = 14.0,  # Of the known similarities
-    code_scale: float = 14.0,  # Of the learned ones
+    scale: float = 30.0,  # Of the known similarities
+    code_scale: float = 30.0,  # Of the learned ones
 ) -> Tensor:  # Scalar >= 0
     "KL(softmax(scale * X X') || softmax(code_scale * Q Q')), every row against all others."
     n = len(codes)
