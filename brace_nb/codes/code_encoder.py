@@ -17,8 +17,8 @@ from brace_nb.codes.head_training import (
     HeadTraining,
     check_schedule,
     empty_heads,
+    heads_from_rotation,
     random_heads,
-    rotation_heads,
 )
 from .heads import BinaryHead
 from .packing import pack, pack_ternary
@@ -109,12 +109,8 @@ class CodeEncoder:
     def __sklearn_tags__(self):
         from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
 
-        target = TargetTags(required=True, two_d_labels=True)
         kinds = dict(transformer_tags=TransformerTags(), input_tags=InputTags())
-        return Tags(estimator_type="transformer", target_tags=target, requires_fit=True, **kinds)
-
-    def __sklearn_is_fitted__(self):
-        return self.heads is not None
+        return Tags(estimator_type="transformer", target_tags=TargetTags(required=True), **kinds)
 
     def __repr__(self):
         default = inspect.signature(CodeEncoder.__init__).parameters
@@ -149,19 +145,23 @@ class CodeEncoder:
         data = paired_embeddings(X, y, pairs, "training", device)
         features = tuple(side.shape[1] for side in data[:2])
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, features)
-        heads = rotation_heads(data, o) if o["start"] == "rotation" else random_heads(features, o).to(device)
+        turned = o["start"] == "rotation"
+        heads = heads_from_rotation(data, o) if turned else random_heads(features, o).to(device)
         self.config = o
         self._forget(features)
-        run = HeadTraining(heads, data, held, o)
+        self._train(HeadTraining(heads, data, held, o), callback)
+        return self
+
+    def _train(self, run, callback):
+        "The steps; what the last finished epoch left stays, whatever happens."
         callbacks = [run.limit_scale, EpochEnd(self, run, callback)]
-        steps = o["epochs"] * run.batches.per_epoch
+        steps = run.options["epochs"] * run.batches.per_epoch
         if not steps:
-            self.states["last"] = {k: v.detach().clone() for k, v in heads.state_dict().items()}
+            self.states["last"] = {k: v.detach().clone() for k, v in run.heads.state_dict().items()}
         try:
             train(run.objective, run.optimizer(), steps, learning_rate=run.learning_rate, callbacks=callbacks)
         finally:
-            self._settle(heads)
-        return self
+            self._settle(run.heads)
 
     def _with(self, changes):
         return type(self)(**self.config).set_params(**changes).config

@@ -13,7 +13,7 @@ from .code_encoder import CodeEncoder
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
 
 # %% auto #0
-__all__ = ['EmojiEmbeddings', 'training_pairs', 'named_pictures', 'load_heads', 'distance_to_code']
+__all__ = ['EmojiEmbeddings', 'training_pairs', 'named_pictures', 'code_facts', 'load_heads', 'distance_to_code']
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #756f7424
 class EmojiEmbeddings:
@@ -86,6 +86,22 @@ def named_pictures(
             pairs.append(np.flatnonzero(drawn))
     texts = np.concatenate(pairs)
     return np.concatenate(images), data.names(ids), np.stack([np.arange(len(texts)), texts], 1)
+
+# %% ../../nbs/2_codes/09_emoji_codes.ipynb #8bcbdfb1
+def code_facts(
+    model: CodeEncoder,
+    x: np.ndarray,  # Image embeddings (n, features)
+    y: np.ndarray,  # Embeddings of their names, row by row
+) -> (
+    dict
+):  # R@1 in %, medians and 97 % quantiles of active bits, most frequent bit in %, distance to the code
+    "What the posts say of a set of codes, in numbers."
+    a, b = model.encode_images(x), model.encode_texts(y)
+    found = dict(recall=100 * model.score(x, y), frequency=float(100 * a.mean(0).max()))
+    for side, codes in dict(image=a, text=b).items():
+        active = codes.sum(1)
+        found |= {side: float(np.median(active)), f"q97_{side}": float(np.quantile(active, 0.97))}
+    return found | dict(distance=distance_to_code(model.embed_images(x), a))
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #6711934e
 def load_heads(

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .common_space import CommonSpace, common_space
+from .common_space import CommonSpace, fit_common_space
 from .heads import BinaryHead, TernaryHead, alignment_loss, uniformity_loss
 from .pairing import DistinctPairs, ShuffledPairs
 from .projection import binarize, ternarize
@@ -20,7 +20,7 @@ from ..core import EarlyStopping
 from ..foundations import clip_loss
 
 # %% auto #0
-__all__ = ['PRESETS', 'check_schedule', 'random_heads', 'rotation_heads', 'empty_heads', 'HeadTraining', 'EpochEnd']
+__all__ = ['PRESETS', 'check_schedule', 'random_heads', 'heads_from_rotation', 'empty_heads', 'HeadTraining', 'EpochEnd']
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #977de47e
 PRESETS = {
@@ -89,14 +89,14 @@ def _two_steps(spaces, rotation, options):
     return nn.ModuleDict(dict(image=nn.Sequential(spaces[0], heads[0]), text=nn.Sequential(spaces[1], text)))
 
 
-def rotation_heads(
+def heads_from_rotation(
     data: tuple,  # Images, texts, pairs (2, P)
     options: dict,  # Of `CodeEncoder`
 ) -> nn.ModuleDict:  # `image` and `text`
     "Maps into the common space, then heads that start from a rotation."
     images, texts, pairs = data
     asked = {name: options[name] for name in ("spread", "ridge", "width", "seed")}
-    spaces = common_space(images, texts, pairs, **asked)
+    spaces = fit_common_space(images, texts, pairs, **asked)
     rows = torch.cat([spaces[0](images[pairs[0].unique()]), spaces[1](texts[pairs[1].unique()])])
     rotation = starting_rotation(rows, options["dim"], options["seed"])
     return _two_steps(spaces, rotation, options).to(images.device)

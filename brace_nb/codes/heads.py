@@ -63,7 +63,22 @@ def nearest_corner(
         corner = F.normalize((ternarize if ternary else binarize)(x.detach()).to(x.dtype), dim=-1)
         return corner, F.cosine_similarity(x, corner, dim=-1)[..., None]
 
+# %% ../../nbs/2_codes/06_heads.ipynb #a9ab5ceb
+def _targets(x, y, ternary, target, detach):
+    "The codes that x and y are pulled to."
 
+    def code(v):
+        corner, cosine = nearest_corner(v, ternary)
+        return (corner if detach else corner + v - v.detach()), cosine
+
+    if target == "mean":
+        both = code(F.normalize(x + y, dim=-1))[0]
+        return both, both
+    (bx, cx), (by, cy) = code(x), code(y)
+    better = torch.where(cx >= cy, bx, by)
+    return (bx, by) if target == "own" else (better, better)
+
+# %% ../../nbs/2_codes/06_heads.ipynb #4249dbe3
 def alignment_loss(
     x: Tensor,  # Embeddings of one modality, unit rows (..., D)
     y: Tensor,  # Embeddings of the other, row by row their partners (..., D)
@@ -79,18 +94,8 @@ def alignment_loss(
             f"alignment compares partners row by row; got shapes {tuple(x.shape)} and {tuple(y.shape)}. "
             "Index both by the same pairs."
         )
-    middle = F.normalize(x + y, dim=-1)
-    (bx, cx), (by, cy) = nearest_corner(x, ternary), nearest_corner(y, ternary)
-    if not detach:
-        bx, by = bx + x - x.detach(), by + y - y.detach()
-    if target == "own":
-        return ((x - bx).square() + (y - by).square()).sum(-1).mean() / 2
-    if target == "mean":
-        code = nearest_corner(middle, ternary)[0]
-        code = code if detach else code + middle - middle.detach()
-    else:
-        code = torch.where(cx >= cy, bx, by)
-    return ((x - code).square() + (y - code).square()).sum(-1).mean() / 2
+    to_x, to_y = _targets(x, y, ternary, target, detach)
+    return ((x - to_x).square() + (y - to_y).square()).sum(-1).mean() / 2
 
 # %% ../../nbs/2_codes/06_heads.ipynb #99544093
 def uniformity_loss(
