@@ -34,11 +34,6 @@ __all__ = ['CodeEncoder']
 _FORMAT = "brace_nb.CodeEncoder"
 _EXPECTED = "a file written by `CodeEncoder.save`"
 
-# %% ../../nbs/2_codes/07_code_encoder.ipynb #af32b555
-def _options():
-    "Names of the options of an encoder, in order."
-    return [name for name in inspect.signature(CodeEncoder.__init__).parameters if name != "self"]
-
 # %% ../../nbs/2_codes/07_code_encoder.ipynb #ffa9112f
 class CodeEncoder:
     "A head per modality, trained with the contrastive loss; codes by projection (S-BRaCE, BRaCE)."
@@ -77,8 +72,7 @@ class CodeEncoder:
         seed: int = 0,  # Weights and order of the batches
         device=None,  # Where to train; by default where the images are
     ):
-        own = locals()
-        self.config = {name: own[name] for name in _options()}
+        self.config = {name: value for name, value in locals().items() if name != "self"}
         self._forget(None)
         self._check()
 

@@ -75,7 +75,7 @@ def within_pair_weights(
     difference = (images[pairs[0]] - means[pairs[1]]).double()
     e, v = torch.linalg.eigh(difference.T @ difference)
     e = e.clamp(min=0) / e.mean().clamp(min=1e-12)
-    return ((v * (e + spread).rsqrt()) @ v.T).to(images.dtype)
+    return ((v * (e + spread).rsqrt()) @ v.T).to(images.dtype).contiguous()
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #79559274
 def kernel_ridge(
@@ -89,7 +89,7 @@ def kernel_ridge(
         raise ValueError(f"the memory needs width > 0 and ridge > 0; got {width} and {ridge}.")
     kernel = (width * (keys.double() @ keys.double().T - 1)).exp()
     kernel.diagonal().add_(ridge)
-    return torch.linalg.solve(kernel, targets.double()).to(keys.dtype)
+    return torch.linalg.solve(kernel, targets.double()).to(keys.dtype).contiguous()
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #e378fc8d
 def fit_common_space(

@@ -196,7 +196,7 @@ class CodeIndex:
         "All codes that are at least so similar to a query (radius search), exactly."
         queries, found = _packed_rows(codes, self.dim), []
         for i in range(0, len(queries), 64):
-            scores = all_pairs(queries[i : i + 64], self.codes, CODE_MEASURES[self.metric], self.dim)
+            scores = all_pairs(queries[i : i + 64], [self.codes], CODE_MEASURES[self.metric], self.dim)
             for row in scores:
                 near = np.flatnonzero(row >= similarity)
                 near = near[np.argsort(-row[near], kind="stable")]

@@ -73,6 +73,9 @@ class InvertedIndex:
         part = slice(shared.indptr[j], shared.indptr[j + 1])
         rows, common = shared.indices[part].astype(np.int64), shared.data[part]
         score = common / (active + self.active[rows] - common)
+        if not active:  # an empty query is like empty codes, as in `jaccard`
+            rows = np.flatnonzero(self.active == 0)
+            score = np.ones(len(rows), np.float32)
         if len(rows) > k:
             worst = np.partition(score, len(score) - k)[len(score) - k]
             rows, score = rows[score >= worst], score[score >= worst]

@@ -55,8 +55,8 @@ def starting_rotation(
                 f"a rotation of {dim} bits needs at least {dim} different rows to start from; "
                 f"got {len(x)}. Give more pairs, ask for fewer bits, or use start='random'."
             )
-        return torch.as_tensor(itq_rotation(x.cpu().numpy(), dim, 20, seed)).to(x)
-    return torch.as_tensor(random_directions(features, dim, seed)).to(x)
+        return torch.as_tensor(itq_rotation(x.cpu().numpy(), dim, 20, seed)).to(x).contiguous()
+    return torch.as_tensor(random_directions(features, dim, seed)).to(x).contiguous()
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #988a6b96
 def straight_through(
