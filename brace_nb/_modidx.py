@@ -579,6 +579,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                    'brace_nb/codes/code_encoder.py'),
                                              'brace_nb.codes.code_encoder.CodeEncoder.__repr__': ( '2_codes/code_encoder.html#codeencoder.__repr__',
                                                                                                    'brace_nb/codes/code_encoder.py'),
+                                             'brace_nb.codes.code_encoder.CodeEncoder.__sklearn_is_fitted__': ( '2_codes/code_encoder.html#codeencoder.__sklearn_is_fitted__',
+                                                                                                                'brace_nb/codes/code_encoder.py'),
                                              'brace_nb.codes.code_encoder.CodeEncoder.__sklearn_tags__': ( '2_codes/code_encoder.html#codeencoder.__sklearn_tags__',
                                                                                                            'brace_nb/codes/code_encoder.py'),
                                              'brace_nb.codes.code_encoder.CodeEncoder._check': ( '2_codes/code_encoder.html#codeencoder._check',

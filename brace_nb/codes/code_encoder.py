@@ -106,6 +106,9 @@ class CodeEncoder:
         kinds = dict(transformer_tags=TransformerTags(), input_tags=InputTags())
         return Tags(estimator_type="transformer", target_tags=TargetTags(required=True), **kinds)
 
+    def __sklearn_is_fitted__(self):
+        return self.heads is not None
+
     def __repr__(self):
         default = inspect.signature(CodeEncoder.__init__).parameters
         changed = ", ".join(f"{k}={v!r}" for k, v in self.config.items() if v != default[k].default)

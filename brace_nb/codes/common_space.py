@@ -26,10 +26,9 @@ class CommonSpace(nn.Module):
     ):
         super().__init__()
         nothing = mean.new_zeros(0, len(mean))
-        self.register_buffer("mean", mean)
-        self.register_buffer("weights", weights)
-        self.register_buffer("keys", nothing if keys is None else keys)
-        self.register_buffer("values", nothing if values is None else values)
+        own = dict(mean=mean, weights=weights, keys=keys, values=values)
+        for name, tensor in own.items():  # copies, so that no two share memory
+            self.register_buffer(name, (nothing if tensor is None else tensor).clone())
         self.register_buffer("width", torch.tensor(float(width), device=mean.device))
 
     def recall(
