@@ -20,6 +20,15 @@ test: .venv/.installed ## style, export in sync, notebooks clean, lessons run, p
 lab: .venv/.installed ## open the notebooks in JupyterLab
 	$(BIN)/jupyter lab nbs
 
+book: .venv/.book ## build the site of lessons, experiments, figures, ledger and functions (data/derived/book/html)
+	@$(BIN)/python nbs/_book/assemble.py
+	@$(BIN)/sphinx-build -q -W --keep-going -b html data/derived/book/src data/derived/book/html
+	@echo "open data/derived/book/html/index.html"
+
+.venv/.book: .venv/.installed
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[book]'
+	@touch $@
+
 export: .venv/.installed ## write the package from the notebooks, and clean the notebooks
 	find brace_nb -name '*.py' ! -name '__init__.py' -delete
 	$(BIN)/nbdev_export
@@ -43,5 +52,5 @@ clean: ## delete the environment and everything that can be made again (figures/
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-.PHONY: figures test lab export readme install clean help
+.PHONY: figures test lab book export readme install clean help
 .DEFAULT_GOAL := help

@@ -1,14 +1,16 @@
-# The experiments as Snakemake rules: one per notebook, in the order of their needs, the longest chain first.
+# The experiments as Snakemake rules: one per notebook, in the order of their needs, a quick figure first, then the longest chain.
 # `brace-nb figures` (make figures) runs this; on a cluster add --snakemake-profile data/profiles/slurm.
 import json, shlex, sys
-from brace_nb.companion import expected_seconds, find_experiments, fingerprint, known_seconds, longest_chains
+from brace_nb.companion import (
+    expected_seconds, find_experiments, fingerprint, known_seconds, priorities, seconds_elsewhere
+)
 from brace_nb.core import write_atomic
 
 PROFILE = str(config.get("profile", "cpu"))
 MAIN = "from brace_nb.companion.cli import main; main()"
 FORCE = ["--force"] if int(config.get("force", 0)) else []
 FOUND = find_experiments(PROFILE, {})
-CHAINS = longest_chains(FOUND, expected_seconds(FOUND, known_seconds(PROFILE)))
+ORDER = priorities(FOUND, expected_seconds(FOUND, known_seconds(PROFILE), seconds_elsewhere(PROFILE)))
 
 rule all:
     input: [f"done/{name}.json" for name in FOUND]
@@ -22,7 +24,7 @@ for e in FOUND.values():
         input: f"inputs/{e.name}.json", [f"done/{need}.json" for need in e.needs]
         output: f"done/{e.name}.json"
         threads: e.threads
-        priority: int(CHAINS[e.name])
+        priority: ORDER[e.name]
         resources: mem_mb=4000, runtime=120
         params: command=shlex.join([sys.executable, "-c", MAIN, "job", e.name, "--profile", PROFILE, *FORCE])
         shell: "exec {params.command}"

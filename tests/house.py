@@ -101,7 +101,8 @@ def code_lines(source: str) -> set[int]:
         ):
             continue
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            lines -= set(range(node.lineno, body[0].lineno))
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])  # rules belong to it
+            lines -= set(range(first, body[0].lineno))
         first = body[0]
         if isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str):
             lines -= set(range(first.lineno, first.end_lineno + 1))

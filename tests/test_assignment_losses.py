@@ -243,7 +243,7 @@ def test_plateau():
             "has no gradient",
         ),
         (lambda x: assignment_loss(x, "v2", "gumbel", straight_through=True), "floating-point tensor"),
-        (lambda x: complete_permutation(x, np.eye(3)), "shape of its scores"),
+        (lambda x: complete_permutation(x, np.eye(3)), "matrix must have the shape"),
     ],
 )
 def test_bad_input(call, message):

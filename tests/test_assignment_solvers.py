@@ -739,7 +739,7 @@ def test_resample():
         (lambda: match_batch(np.zeros((2, 3, 4)), [1, 1]), "sum to the annotations"),
         (lambda: match_batch(np.zeros((2, 3, 4)), [1, 3], "images"), "image, batch"),
         (lambda: match_batch(np.zeros((2, 3, 4)), [1, 3], "batch"), "4 queries; got 3"),
-        (lambda: costs_to_scores([1.0], std=0), "positive"),
+        (lambda: costs_to_scores([1.0], std=0), "std must be a finite number > 0"),
         (lambda: cost_of_picking(torch.ones(1, 3)), "another in its row and column"),
     ],
 )

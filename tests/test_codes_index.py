@@ -63,7 +63,7 @@ def test_nearest_with_threads_torch_and_no_queries():
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda c: nearest(c, c, 0), "k must be in 1..30"),
+        (lambda c: nearest(c, c, 0), "k must be a whole number >= 1"),
         (lambda c: nearest(c, c, 31), "got 31"),
         (lambda c: nearest(c, c, 3, "euclid"), "jaccard, hamming, cosine; got 'euclid'"),
         (lambda c: nearest(c, c[:, :8], 3), "Use the encoder"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -51,20 +52,60 @@ from brace_nb.companion import save_figure, use_style
 use_style()
 fig, ax = plt.subplots()
 ax.plot(np.linspace(0, 1, 9), np.random.default_rng(0).random(9), label="$x^2$")
-ax.scatter([0, 1], [0, 1]); ax.legend()
+ax.scatter([0, 1], [0, 1], clip_path=plt.Circle((0.5, 0.5), 0.4, transform=ax.transData)); ax.legend()
+ax.add_patch(plt.Circle((0.5, 0.5), 0.2, hatch="//", clip_on=True)); ax.imshow(np.eye(2), aspect="auto")
+ax.inset_axes([0.5, 0.5, 0.2, 0.2]).fill_between([0, 1], [0, 1], hatch="..", zorder=3)
 save_figure(fig, "part/name", data=dict(x=[0.1, 1/3]), alt="A line of nine random points.")
 """
 
 
-def test_two_processes_draw_the_same_bytes(tmp_path):
+OF_A_USER = """figure.facecolor: black
+savefig.bbox: tight
+savefig.transparent: True
+lines.linewidth: 9
+lines.dashed_pattern: 1, 1
+axes.formatter.limits: 0, 0
+mathtext.fontset: cm
+path.simplify: False
+svg.fonttype: none
+svg.hashsalt: mine
+text.hinting: no_autohint
+"""
+
+
+def test_two_processes_draw_the_same_bytes_whatever_the_matplotlibrc_of_a_user(tmp_path):
     made = []
     for name in "ab":
         (tmp_path / name).mkdir()
         environment = os.environ | {"BRACE_NB_RUN": str(tmp_path / name)}
+        if name == "b":
+            (tmp_path / name / "matplotlibrc").write_text(OF_A_USER)
+            environment |= {"MATPLOTLIBRC": str(tmp_path / name / "matplotlibrc")}
         subprocess.run([sys.executable, "-c", DRAW], env=environment, check=True)
         made.append({p.suffix: p.read_bytes() for p in sorted((tmp_path / name / "figures/part").iterdir())})
     assert set(made[0]) == {".png", ".svg", ".csv", ".json"} and made[0] == made[1]
     assert made[0][".csv"] == b"x\n0.1\n0.333333333\n"
+
+
+def test_an_svg_does_not_keep_the_last_digits_of_its_layout(tmp_path, monkeypatch):
+    "Two layouts that differ by rounding: the same picture, so the same bytes."
+    made = []
+    for shift in (0, 1e-13):
+        monkeypatch.setenv("BRACE_NB_RUN", str(tmp_path / str(shift)))
+        use_style()
+        fig, axes = plt.subplots(1, 2, layout="none")
+        for ax in axes:
+            box = ax.get_position().bounds
+            ax.set_position([box[0] + shift, *box[1:]])
+            ax.plot([0, 2], [0, 1])
+            ax.set(xlim=(0, 1))
+            ax.tick_params(labelleft=False, labelbottom=False)
+        png = save_figure(fig, "a/b", data=dict(x=[0]), alt="Two lines that leave their axes.")
+        made.append(png.with_suffix(".svg").read_text())
+        plt.close(fig)
+    assert made[0] == made[1]
+    ids = re.findall('clipPath id="([^"]*)"', made[0])
+    assert len(set(ids)) == 2 and all(f"url(#{id})" in made[0] for id in ids)
 
 
 def test_save_figure_refuses_what_is_no_figure_of_the_project(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 "What a result depends on: whole modules, however they are reached, and nothing else."
 
+import ast
 import json
 import shutil
 import subprocess
@@ -7,7 +8,16 @@ import sys
 
 import pytest
 
-from brace_nb.companion import PACKAGES, code_closure, code_digest, imports, lazy_table, module_of, root
+from brace_nb.companion import (
+    PACKAGES,
+    code_closure,
+    code_digest,
+    find_experiments,
+    imports,
+    lazy_table,
+    module_of,
+    root,
+)
 
 PACKAGE = {
     "toy/__init__.py": 'VERSION = "1"\n',
@@ -193,6 +203,104 @@ def test_a_mutated_copy_of_the_real_package_is_another(tmp_path):
         file.write("\nEXTRA = 1\n")
     before, after = code_closure(source), code_closure(source, tmp_path)
     assert {m for m in before if before[m] != after[m]} == {"brace_nb.core.files"}
+
+
+# --- mutations of the real package
+
+
+def first(nodes, wanted):
+    return next(node for node in nodes if wanted(node))
+
+
+def is_number(node):
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
+def a_number(nodes):
+    "The first number in some nodes, one more."
+    first((n for node in nodes for n in ast.walk(node)), is_number).value += 1
+
+
+def functions(tree):
+    return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+
+
+def a_kernel(tree):
+    "The body of a function that a decorator compiles."
+    a_number(line for f in functions(tree) if f.decorator_list for line in f.body)
+
+
+def a_kernel_found_by_name(tree):
+    "The body of a function without decorator, which a table of kernels compiles."
+    a_number(line for f in functions(tree) if not f.decorator_list for line in f.body)
+
+
+def a_registry_entry(tree):
+    "What a key of a table stands for."
+    table = first(tree.body, lambda n: isinstance(n, ast.Assign) and isinstance(n.value, ast.Dict)).value
+    table.keys = table.keys[1:] + table.keys[:1]
+
+
+def a_constant(tree):
+    a_number(n for n in tree.body if isinstance(n, ast.Assign) and is_number(n.value))
+
+
+def a_decorator(tree):
+    first(functions(tree), lambda f: f.decorator_list).decorator_list.pop()
+
+
+def a_default(tree):
+    a_number(default for f in functions(tree) for default in f.args.defaults)
+
+
+def a_class_attribute(tree):
+    lines = [line for node in tree.body if isinstance(node, ast.ClassDef) for line in node.body]
+    valued = first(lines, lambda n: isinstance(n, ast.AnnAssign) and isinstance(n.value, ast.Constant))
+    valued.value = ast.Constant("another")
+
+
+MUTATIONS = [  # what, in which module, an experiment that runs it, one that does not
+    (a_kernel, "codes.projection_kernels", "codes/optimum", "assignment/attribution"),
+    (a_kernel, "codes.similarity_kernels", "codes/matching", "ndim/distance"),
+    (a_kernel_found_by_name, "assignment.kernels", "assignment/attribution", "codes/optimum"),
+    (a_kernel_found_by_name, "assignment.exact_kernels", "assignment/loss_gradients", "ndim/statistics"),
+    (a_registry_entry, "assignment.losses", "assignment/loss_gradients", "codes/optimum"),
+    (a_registry_entry, "ndim.statistics", "ndim/statistics", "assignment/attribution"),
+    (a_registry_entry, "ndim.measures", "ndim/benchmark", "codes/optimum"),
+    (a_constant, "assignment.cycles", "assignment/longest_cycle", "ndim/distance"),
+    (a_decorator, "assignment.methods", "assignment/metrics", "codes/optimum"),
+    (a_default, "assignment.metrics", "assignment/metrics", "codes/optimum"),
+    (a_default, "evaluation.similarity_index", "evaluation/cka_accuracy", "assignment/metrics"),
+    (a_class_attribute, "foundations.recipe", "foundations/encoder", "ndim/statistics"),
+    (a_class_attribute, "ndim.measures", "ndim/gradient", "assignment/attribution"),
+]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    "A copy of the package, and what every experiment reaches in it."
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(root() / "brace_nb", folder / "brace_nb", ignore=shutil.ignore_patterns("__pycache__"))
+    sources = {name: e.sources for name, e in find_experiments("cpu").items()}
+    return folder, sources, {name: code_closure(s, folder) for name, s in sources.items()}
+
+
+@pytest.mark.parametrize("mutate, module, runs, runs_not", MUTATIONS)
+def test_a_mutation_of_the_real_package_is_seen_by_those_who_reach_it(copy, mutate, module, runs, runs_not):
+    folder, sources, before = copy
+    path = folder / f"brace_nb/{module.replace('.', '/')}.py"
+    text = path.read_text()
+    tree = ast.parse(text)
+    mutate(tree)
+    path.write_text(ast.unparse(tree))
+    after = {name: code_closure(s, folder) for name, s in sources.items()}
+    path.write_text(text)
+    changed = {name for name in sources if after[name] != before[name]}
+    assert changed == {name for name in sources if f"brace_nb.{module}" in before[name]}
+    assert runs in changed and runs_not not in changed
+    assert all(
+        after[n] | {f"brace_nb.{module}": ""} == before[n] | {f"brace_nb.{module}": ""} for n in changed
+    )
 
 
 def test_every_package_that_computes_is_in_the_fingerprint():

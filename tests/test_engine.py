@@ -4,6 +4,7 @@ What one experiment does (`brace-nb job`) and what is out of date (`stale`) is a
 where it is the point: order, chains, failures among others, kills.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -16,7 +17,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brace_nb.companion import find_experiments, locked, make, root, stale
+from brace_nb.companion import (
+    code_closure,
+    executed,
+    find_experiments,
+    locked,
+    make,
+    outside,
+    root,
+    stale,
+)
 
 MAIN = "from brace_nb.companion.cli import main; main()"
 TOY = {
@@ -337,10 +347,139 @@ def test_code_that_no_import_shows_is_refused(project):
     )
 
 
+CHEAP = ("ndim/statistics", "assignment/printed_metrics", "codes/first_descent")
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_what_a_real_experiment_executes_lies_in_its_inputs(name, tmp_path, monkeypatch):
+    "Every function that its cells call; `BRACE_NB_TRACE=1 brace-nb figures --profile smoke` traces all."
+    experiment = find_experiments("smoke")[name]
+    calls = tmp_path / "calls.txt"
+    code = (
+        "from functools import partial; from pathlib import Path; import os, sys\n"
+        "from brace_nb.companion import find_experiments, root, run_notebook, traced\n"
+        f"e = find_experiments('smoke')[{name!r}]\n"
+        f"around = partial(traced, {str(calls)!r}, root() / 'brace_nb')\n"
+        f"run_notebook(e.path, {str(tmp_path / 'n.ipynb')!r}, e.values, root(), around=around)\n"
+    )
+    surroundings = os.environ | {"BRACE_NB_RUN": str(tmp_path / "run"), "MPLBACKEND": "agg"}
+    subprocess.run([sys.executable, "-c", code], env=surroundings, check=True, timeout=240)
+    found = executed(calls, root())
+    closure = code_closure(experiment.sources)
+    of_engine = {"brace_nb.companion.runner", "brace_nb.companion.trace"}
+    assert not outside({m: names for m, names in found.items() if m not in of_engine}, closure)
+    parts = {module.split(".")[1] for module in found}
+    assert {"companion", name.split("/")[0]} <= parts and sum(map(len, found.values())) > 10
+    without = {m: d for m, d in closure.items() if not m.startswith(f"brace_nb.{name.split('/')[0]}.")}
+    assert outside(found, without), "the test must be able to fail"
+
+
+def test_a_trace_sees_kernels_threads_forks_and_programs(project, tmp_path):
+    (project / "brace_nb/toy/kernels.py").write_text(
+        "import numba\n\n\n@numba.njit\ndef kernel(x):\n    return x + 1\n\n\n"
+        "def threaded():\n    return 1\n\n\ndef forked():\n    return 1\n\n\ndef idle():\n    return 1\n"
+    )
+    code = (
+        "import os, subprocess, sys, threading\nfrom brace_nb.companion import traced\n"
+        f"with traced({str(tmp_path / 'calls')!r}, {str(project / 'brace_nb')!r}):\n"
+        "    from brace_nb.toy.kernels import forked, kernel, threaded\n    kernel(1)\n"
+        "    thread = threading.Thread(target=threaded)\n    thread.start()\n    thread.join()\n"
+        "    if not os.fork():\n        forked()\n        os._exit(0)\n    os.wait()\n"
+        "    program = 'from brace_nb.toy.others import triple; triple(1)'\n"
+        "    subprocess.run([sys.executable, '-c', program], check=True)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=environment(project), cwd=project, check=True)
+    found = executed(tmp_path / "calls", project)
+    assert found["brace_nb.toy.kernels"] == {"<module>", "kernel", "threaded", "forked"}
+    assert found["brace_nb.toy.others"] == {"<module>", "triple"}
+
+
+def test_a_traced_run_counts_functions_and_refuses_what_no_import_shows(project, monkeypatch):
+    monkeypatch.setenv("BRACE_NB_TRACE", "1")
+    assert job(project, "two/a").returncode == 0
+    made = json.loads((project / "data/derived/cpu/runs/two/a/out/result.json").read_text())
+    assert made["run"]["functions"] > 5
+    hidden = "import os, subprocess, sys\nname = 'toy.' + 'scaling'\n"
+    hidden += "program = f'from brace' + f'_nb.{name} import double; double(1)'\n"
+    hidden += "subprocess.run([sys.executable, '-c', program], check=True); value"
+    notebook(project, "two/d", "value = 1", hidden)
+    result = job(project, "two/d")
+    assert result.returncode == 1 and "brace_nb.toy.scaling: <module>, double" in result.stderr
+
+
 def test_a_cell_that_never_ends_is_ended(project):
     notebook(project, "two/d", "value = 1", "while value: pass")
     result = run(project, "--only", "two/d", "--cell-seconds", "1")
     assert result.returncode == 1 and "cell 1 ran longer than 1 seconds" in result.stdout
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(project, monkeypatch):
+    assert job(project, "two/a").returncode == 0
+    shown = published(project, ".png", ".svg", ".csv")
+    (project / "figures/two/a.png").write_bytes(b"older")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(RuntimeError, match="No space left on device. Free some space; nothing is lost"):
+            make(only="two/a", say=lambda *_, **__: None)
+    assert not list(project.rglob(".*.part")) and (project / "figures/two/a.png").read_bytes() == b"older"
+    assert make(only="two/a", say=lambda *_, **__: None) == 0
+    assert published(project, ".png", ".svg", ".csv") == shown
+
+
+def test_a_job_on_a_full_disk_says_so_and_keeps_the_last_good_result(project):
+    assert job(project, "two/a").returncode == 0
+    before = (project / "data/derived/cpu/runs/two/a/out/result.json").read_bytes()
+    edit(project / "data/profiles/cpu.yaml", "value: 5", "value: 6")
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); " + MAIN
+    call = [sys.executable, "-c", "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); " + limit]
+    how = dict(cwd=project, env=environment(project), capture_output=True, text=True, timeout=120)
+    failed = subprocess.run([*call, "job", "two/a"], **how)
+    assert failed.returncode == 1 and "File too large. Free some space" in failed.stderr
+    assert (project / "data/derived/cpu/runs/two/a/out/result.json").read_bytes() == before
+    assert not list(project.rglob(".*.part"))
+    assert job(project, "two/a").returncode == 0 and "two/a" not in waiting()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(project):
+    (project / "figures").write_text("not a folder")
+    failed = run(project, "--only", "two/b")
+    lines = [line for line in failed.stderr.splitlines() if line.startswith("brace-nb: ")]
+    assert failed.returncode != 0 and "Traceback" not in failed.stdout + failed.stderr
+    assert lines and "figures" in lines[-1] and "Put a folder in its place" in lines[-1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the administrator may write everywhere")
+def test_a_read_only_folder_is_one_line(project):
+    assert job(project, "two/b").returncode == 0
+    (project / "figures/two/b.png").unlink()
+    (project / "figures/two").chmod(0o555)
+    failed = run(project, "--only", "two/b")
+    (project / "figures/two").chmod(0o755)
+    assert failed.returncode == 2 and "Make it writable for you" in failed.stderr
+    assert run(project, "--only", "two/b").returncode == 0 and (project / "figures/two/b.png").exists()
+
+
+def test_no_home_no_git_and_a_foreign_kernel_change_nothing(project, tmp_path_factory):
+    assert job(project, "two/b").returncode == 0
+    figures = published(project, ".png", ".svg", ".csv")
+    other = tmp_path_factory.mktemp("surroundings")
+    (other / "bin").mkdir()
+    for name in filter(shutil.which, ("bash", "sh", "which")):
+        (other / "bin" / name).symlink_to(shutil.which(name))
+    (other / "jupyter/kernels/python3").mkdir(parents=True)
+    spec = dict(argv=["/bin/false"], display_name="foreign", language="python")
+    (other / "jupyter/kernels/python3/kernel.json").write_text(json.dumps(spec))
+    poor = {"HOME": "/proc/none", "PATH": str(other / "bin"), "JUPYTER_PATH": str(other / "jupyter")}
+    call = [sys.executable, "-c", MAIN, "figures", "--only", "two/b", "--force"]
+    surroundings = {k: v for k, v in environment(project).items() if not k.startswith("XDG_")} | poor
+    how = dict(cwd=project, env=surroundings, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(call, **how)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert ran(result) == {"two/b"} and published(project, ".png", ".svg", ".csv") == figures
 
 
 def test_an_unknown_name_is_refused(project):

@@ -277,7 +277,7 @@ def broken(folder):
         (["lost.npz"], r"no image is in \['val'\]"),
         (["new.npz"], "do not occur in training"),
         (["x.npy", "x.npy", "x.npy"], "got 3 files"),
-        (["x.npy", "x.npy", "-k", "0"], "at least 1"),
+        (["x.npy", "x.npy", "-k", "0"], "ks must be a whole number >= 1"),
     ],
 )
 def test_errors_are_one_line(words, message, tmp_path, capsys, monkeypatch):

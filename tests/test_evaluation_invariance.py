@@ -196,7 +196,7 @@ R = np.random.default_rng(0).standard_normal((6, 2, 4))
         (lambda: invariance_score(R, [0] * 6, ks=[1]), "at least two classes"),
         (lambda: invariance_score(R, [0, 1]), "one for each of 6 items"),
         (lambda: invariance_score(R, [0, 1] * 3, ks=[5]), "K must be at most.*got 5 for 4 units"),
-        (lambda: invariance_score(R, [0, 1] * 3, ks=[0]), "at least 1"),
+        (lambda: invariance_score(R, [0, 1] * 3, ks=[0]), "ks must be a whole number >= 1"),
         (lambda: invariance_score(R * np.nan, [0, 1] * 3, ks=[1]), r"finite; rows \[0, 1"),
         (lambda: invariance_score(R.reshape(12, 4), [0, 1] * 3, np.arange(12) + 1, ks=[1]), "without gaps"),
         (lambda: invariance_score(R.reshape(12, 4), [0, 1] * 3, np.arange(6), ks=[1]), "12 whole numbers"),

@@ -132,7 +132,7 @@ def test_spearman_equals_scipy_and_its_interval_covers():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: token_distances(np.zeros(3)), "must have shape"),
+        (lambda: token_distances(np.zeros(3)), "must have the shape"),
         (lambda: token_distances(np.zeros((3, 2)), [3]), "from 0 to 2"),
         (lambda: token_distances(np.zeros((3, 2)), center="median"), "center"),
         (lambda: near_and_far(np.arange(5.0), 3), "half of the 5"),

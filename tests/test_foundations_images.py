@@ -81,13 +81,13 @@ def test_any_layout_is_taken():
         (lambda x: on_background(x, float("nan")), "background must"),
         (lambda x: on_background(x, "red"), "background must"),
         (lambda x: box_shrink(x, 3), "must divide"),
-        (lambda x: box_shrink(x, 0), "must divide"),
+        (lambda x: box_shrink(x, 0), "factor must be a whole number"),
         (lambda x: box_shrink(x[..., :3]), "uint8 RGBA"),
         (lambda x: box_shrink(x / 2), "uint8 RGBA"),
         (lambda x: to_float(x), "call `on_background` first"),
         (lambda x: normalize_colors(torch.zeros(1, 4, 2, 2)), r"\(\.\.\., 3, H, W\)"),
-        (lambda x: normalize_colors(torch.zeros(1, 3, 2, 2, dtype=torch.uint8)), "to_float"),
-        (lambda x: contact_sheet(x, 0), "columns >= 1"),
+        (lambda x: normalize_colors(torch.zeros(1, 3, 2, 2, dtype=torch.uint8)), "floating point"),
+        (lambda x: contact_sheet(x, 0), "columns must be a whole number"),
         (lambda x: contact_sheet(x[0]), "N, H, W"),
     ],
 )
@@ -175,3 +175,21 @@ def test_contact_sheet_places_each_picture():
 def test_cuda_equals_cpu():
     x = torch.from_numpy(random_pictures(0, 4, 16))
     assert torch.equal(on_background(x.cuda(), 9).cpu(), on_background(x, 9))
+
+
+@pytest.mark.parametrize("limit", (100, 200))  # PIL refuses twice the limit, and only warns above it
+def test_a_picture_of_too_many_pixels_is_named(monkeypatch, limit):
+    import io
+
+    from PIL import Image
+
+    from brace_nb.foundations import Sprites
+
+    file = io.BytesIO()
+    Image.new("RGBA", (16, 16)).save(file, "PNG")
+    assert Sprites({7: file.getvalue()}, 16).read([7], 16).shape == (1, 16, 16, 4)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with pytest.raises(ValueError, match="picture 7 has too many pixels.*MAX_IMAGE_PIXELS"):
+        Sprites({7: file.getvalue()}, 16).read([7], 16)
+    with pytest.raises(ValueError, match="picture 8 is not a picture that can be read"):
+        Sprites({8: b"none"}, 16).read([8], 16)

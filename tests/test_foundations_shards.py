@@ -114,3 +114,16 @@ def test_bad_shards(tmp_path):
         load_shards(write_shard(tmp_path / "k.tar", sample(0, json="{")))
     with pytest.raises(ValueError, match="cannot be read"):
         load_shards(write_shard(tmp_path / "u.tar", sample(0, txt=b"\xff\xfe")))
+
+
+def test_a_compressed_shard_has_a_limit(tmp_path, monkeypatch):
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as tar:
+        for name, data in (("a.png", bytes(10**6)), ("a.txt", b"zeros")):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    monkeypatch.setenv("BRACE_NB_MAX_BYTES", "100000")
+    with pytest.raises(ValueError, match="x.tar.gz expands to 1 MiB; the limit is 0 MiB"):
+        load_shards(str(tmp_path / "x.tar.gz"))
+    monkeypatch.setenv("BRACE_NB_MAX_BYTES", "2000000")
+    assert len(load_shards(str(tmp_path / "x.tar.gz"))) == 1

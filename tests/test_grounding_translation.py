@@ -150,8 +150,8 @@ def test_prequential_loss_is_a_code_length_and_the_other_is_not():
     "features, targets, updates, message",
     [
         (torch.zeros(3, 2), torch.tensor([0, 1, 5]), 1, "from 0 to 3"),
-        (torch.zeros(3, 2), torch.tensor([0]), 1, "same number of rows"),
-        (torch.zeros(1, 2), torch.tensor([0]), 0, "updates must be at least 1"),
+        (torch.zeros(3, 2), torch.tensor([0]), 1, "targets must have the shape"),
+        (torch.zeros(1, 2), torch.tensor([0]), 0, "updates must be a whole number >= 1"),
     ],
 )
 def test_streams_that_do_not_fit_are_refused(features, targets, updates, message):

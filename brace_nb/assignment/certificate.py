@@ -10,10 +10,23 @@ import math
 import torch
 from torch import Tensor
 
+from ..core.arguments import checked, count, floats, integers, within
+
 # %% auto #0
 __all__ = ['upper_bound', 'judge', 'tighten']
 
+# %% ../../nbs/4_assignment/01h_certificate.ipynb #6cda5e19
+def _check_pairs(x, rows, cols):
+    "Raise ValueError unless the pairs are a full assignment of the matrices."
+    wanted = (*x.shape[:-2], min(x.shape[-2:]))
+    for name, at, stop in (("rows", rows, x.shape[-2]), ("cols", cols, x.shape[-1])):
+        if at is None or tuple(at.shape) != wanted:
+            got = None if at is None else tuple(at.shape)
+            raise ValueError(f"sweeps need {name} of shape {wanted}; got {got}.")
+        within(at, name, stop)
+
 # %% ../../nbs/4_assignment/01h_certificate.ipynb #6a039c04
+@checked(x=floats("... h w"), rows=integers("... k"), cols=integers("... k"), sweeps=count)
 def upper_bound(
     x: Tensor,  # Scores, shape (..., h, w)
     rows: Tensor | None = None,  # Pairs of a full valid assignment, shape (..., k): only needed by sweeps
@@ -27,6 +40,7 @@ def upper_bound(
         best = torch.minimum(best, s.amax(-2).sum(-1))
     if not sweeps:
         return best
+    _check_pairs(x, rows, cols)
     if x.shape[-2] > x.shape[-1]:
         rows, cols = cols, rows
     mine = torch.zeros_like(rows).scatter(-1, rows, cols)

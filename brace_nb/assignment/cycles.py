@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core import as_tensor, like
+from ..core.arguments import array, checked, count, size
 
 # %% auto #0
 __all__ = ['GOLOMB_DICKMAN', 'cycle_lengths', 'longest_cycle_counts', 'derangements', 'longest_cycle_probabilities',
@@ -64,6 +65,7 @@ def _longest(n, shortest):
     return tuple(counts)
 
 # %% ../../nbs/4_assignment/03_cycles.ipynb #5f63ccb2
+@checked(n=count, shortest=size)
 def longest_cycle_counts(
     n: int,  # Number of elements >= 0
     shortest: int = 1,  # Leave out permutations with a shorter cycle: 2 for derangements, 3 for no 2-cycles
@@ -74,6 +76,7 @@ def longest_cycle_counts(
     return _longest(n, shortest)
 
 
+@checked(n=count)
 def derangements(
     n: int,  # Number of elements >= 0
 ) -> int:  # 1, 0, 1, 2, 9, 44, 265, ...
@@ -89,6 +92,7 @@ def _counts_with_fixed(n, fixed):
     return (*counts, *[0] * (n + 1 - len(counts)))
 
 # %% ../../nbs/4_assignment/03_cycles.ipynb #d4cc942b
+@checked(n=size, fixed=count, shortest=size)
 def longest_cycle_probabilities(
     n: int,  # Number of elements >= 1
     fixed: int | None = None,  # Given this many fixed points; None for any
@@ -109,6 +113,7 @@ def longest_cycle_probabilities(
     return [Fraction(c, total) for c in counts]
 
 # %% ../../nbs/4_assignment/03_cycles.ipynb #3534360d
+@checked(n=size, fixed=count)
 def expected_longest(
     n: int,  # Number of elements >= 1
     fixed: int | None = None,  # Given this many fixed points; None for any
@@ -132,6 +137,7 @@ def _dickman_series(k, terms=60):
     return c
 
 # %% ../../nbs/4_assignment/03_cycles.ipynb #be99c825
+@checked(u=array)
 def dickman(
     u: np.ndarray | float,  # Any numbers, any shape
 ) -> np.ndarray:  # rho(u), float64; 0 for u < 0, and below 1e-29 it is 0 for u > 20
@@ -147,6 +153,7 @@ def dickman(
     return np.where((u < 0) | (u > 20), 0, found)[()]
 
 # %% ../../nbs/4_assignment/03_cycles.ipynb #4c4920d3
+@checked(x=array)
 def longest_density(
     x: np.ndarray | float,  # Shares longest/n in (0, 1]
 ) -> np.ndarray:  # Density, float64; 1/x on [1/2, 1]
@@ -164,6 +171,7 @@ def cycle_sum(
     return like(as_tensor(cycle_lengths(perm)).sum(-1), perm)
 
 
+@checked(n=size, fixed=count)
 def expected_cycle_sum(
     n: int,  # Number of elements >= 1
     fixed: int | None = None,  # Given this many fixed points; None for any

@@ -216,7 +216,11 @@ def _recurse(x, steps, weight):
         size[:] = 0
         for i in range(x.shape[0]):
             _tops(x[i], first, second, size)
-        scale = x.dtype.type(2.0) ** x.dtype.type(-math.frexp(size.max())[1])
+        top = size.max()
+        if 0 < top < 2.0**-80:  # halves of the smallest numbers do not exist
+            first[:], second[:], x[:] = first * 2.0**60, second * 2.0**60, x * 2.0**60
+            top *= 2.0**60
+        scale = x.dtype.type(2.0) ** x.dtype.type(-math.frexp(top)[1])
         for i in range(x.shape[0]):
             best, next = _two(x[i], none)
             _subtract(x[i], best, next, first, second, weight, scale)

@@ -20,6 +20,7 @@ from .selections import stepped
 from .soft import straight_through_assignment
 from .solvers import assign
 from ..core import as_tensor, like
+from ..core.arguments import checked, finite
 
 # %% auto #0
 __all__ = ['LOSS_SOLVERS', 'LOSSES', 'complete_permutation', 'best_permutation', 'AssignmentLoss', 'learning_rate_factor',
@@ -40,6 +41,7 @@ def _ranks(x, chosen):
     return torch.empty_like(x).scatter_(-1, order, falling.expand_as(x))
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #52d323b7
+@checked(scores=finite("... h w"), matrix=finite("... h w"))
 def complete_permutation(
     scores: Tensor | np.ndarray,  # Shape (..., h, w), finite; higher is better
     matrix: Tensor | np.ndarray,  # The cells of any assignment, 0/1, of the same shape
@@ -76,6 +78,7 @@ def _check_scores(scores):
     return x
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #57e19b11
+@checked
 def best_permutation(
     scores: Tensor | np.ndarray,  # Shape (..., h, w), finite; higher is better
     method: str = "exact",  # A method of `assign`, or a recursive preset v1..v5s
@@ -262,6 +265,7 @@ def _loops(x, method, perm, through, options):
     return perm, y, cycle_lengths(perm).to(x.dtype)
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #22d28964
+@checked
 def assignment_loss(
     scores: Tensor | np.ndarray,  # Similarities (..., h, w), finite; matching pairs are on the diagonal
     kind: str = "combined_v2",  # A key of `LOSSES`
@@ -290,6 +294,7 @@ def assignment_loss(
     return like(found, scores)
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #3970ffc9
+@checked
 def attribution(
     scores: Tensor | np.ndarray,  # Shape (..., h, w)
     kind: str = "combined_v2",  # A key of `LOSSES`; of a combined one the assignment's part is mapped
@@ -307,6 +312,7 @@ def attribution(
     return like(loss.cells(_square(x), y, L, eps), scores)
 
 
+@checked
 def descent_direction(
     scores: Tensor | np.ndarray,  # Shape (..., h, w)
     kind: str = "combined_v2",  # A key of `LOSSES`

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .solvers import assign, has_assignment
 from ..core import as_tensor, like
+from ..core.arguments import array, checked, count, many, positive
 
 # %% auto #0
 __all__ = ['match_batch', 'costs_to_scores']
@@ -64,6 +65,7 @@ def _match_together(own, starts, method, options):
     return out
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #558b7d79
+@checked(sizes=many)
 def match_batch(
     cost: Tensor | np.ndarray,  # Costs of query q for annotation a, shape (B, Q, A), annotations by image
     sizes: list[int],  # Annotations of each image; they sum to A
@@ -72,6 +74,8 @@ def match_batch(
     **options,  # Further arguments of `assign`
 ) -> list[tuple]:  # Per image (queries, annotations counted within the image), ordered by query
     "Match queries to annotations for a whole batch (thesis 6.4.7.3; `HungarianMatcher` of DETR)."
+    for n in sizes:
+        count(n, "a size")
     x, sizes = as_tensor(cost, "cost").detach(), [int(n) for n in sizes]
     _check_matching(x, sizes, mask)
     starts = np.cumsum([0, *sizes])
@@ -83,6 +87,7 @@ def match_batch(
     return [tuple(like(i, cost) for i in pair) for pair in out]
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #9e7bb6db
+@checked(cost=array, std=positive, scale=positive)
 def costs_to_scores(
     cost: Tensor | np.ndarray,  # Costs, any shape
     mean: float = 5.5,  # Of the costs

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import as_tensor, like
+from ..core import as_tensor, broadcast, like
+from ..core.arguments import array, checked, finite, ids, sizes
 
 # %% auto #0
 __all__ = ['DISTRIBUTIONS', 'MINIMIZED', 'check_cost', 'to_matrix', 'is_valid', 'Agreement', 'agreement', 'agreement_from_counts',
@@ -63,15 +64,23 @@ def check_cost(
         _check_entries(x.float() if x.itemsize == 1 else x, maximize)
     return x
 
+# %% ../../nbs/4_assignment/00_metrics.ipynb #b168100f
+def _sides(shape):
+    "Rows and columns of a matrix from its shape."
+    if len(shape) < 2:
+        raise ValueError(f"the shape of a matrix is (h, w) or (..., h, w); got {tuple(shape)}.")
+    return tuple(shape[-2:])
+
 # %% ../../nbs/4_assignment/00_metrics.ipynb #5b28a391
+@checked(rows=ids, cols=ids, shape=sizes)
 def to_matrix(
     rows: Tensor | np.ndarray,  # Row of each pair, int, shape (..., k); -1 for none
     cols: Tensor | np.ndarray,  # Column of each pair, int, shape (..., k); -1 for none
     shape: tuple[int, int],  # (h, w), or a whole shape (..., h, w)
 ) -> Tensor | np.ndarray:  # True at each pair, bool, shape (..., h, w)
     "The 0/1 matrix of an assignment (thesis, 2.2.4)."
-    r, c = torch.broadcast_tensors(as_tensor(rows, "rows").long(), as_tensor(cols, "cols").long())
-    h, w = shape[-2:]
+    r, c = broadcast("rows and cols", as_tensor(rows, "rows").long(), as_tensor(cols, "cols").long())
+    h, w = _sides(shape)
     if ((r < -1) | (r >= h) | (c < -1) | (c >= w)).any():
         raise ValueError(
             f"pairs must lie inside a matrix of {h} x {w}, or be -1; "
@@ -82,6 +91,7 @@ def to_matrix(
     return like(found[..., :-1].unflatten(-1, (h, w)), rows)
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #57be0152
+@checked(matrix=finite("... h w"))
 def is_valid(
     matrix: Tensor | np.ndarray,  # 0/1, shape (..., h, w)
 ) -> Tensor | np.ndarray:  # bool, shape (...)
@@ -141,6 +151,7 @@ def agreement(
     return Agreement(*(like(a, pred) for a in found))
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #b10c69e8
+@checked(shared=array, cells=array, shape=sizes)
 def agreement_from_counts(
     shared: Tensor | np.ndarray,  # Cells that answer and truth have in common, shape (...)
     cells: Tensor | np.ndarray,  # Cells of the answer, shape (...)
@@ -148,8 +159,8 @@ def agreement_from_counts(
 ) -> Agreement:  # As `agreement` of the matrices
     "Agreement of a 0/1 answer with a full valid assignment, from counts."
     c, n = as_tensor(shared, "shared").double(), as_tensor(cells, "cells").double()
-    c, n = torch.broadcast_tensors(c, n)
-    h, w = shape[-2:]
+    c, n = broadcast("shared and cells", c, n)
+    h, w = _sides(shape)
     k = min(h, w)
     if ((c < 0) | (c > k) | (c > n)).any():
         raise ValueError(
@@ -160,6 +171,7 @@ def agreement_from_counts(
     return Agreement(*(like(a, shared) for a in found))
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #00810790
+@checked(matrix=finite("... h w"))
 def line_faults(
     matrix: Tensor | np.ndarray,  # 0/1, shape (..., h, w)
 ) -> tuple:  # (empty short lines, lines with two or more cells), int64, each of shape (...)
@@ -172,13 +184,14 @@ def line_faults(
     return like(empty, matrix), like(double, matrix)
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #5debb201
+@checked(cost=array("... h w"), matrix=array("... h w"))
 def total_score(
     cost: Tensor | np.ndarray,  # Costs or scores, shape (..., h, w)
     matrix: Tensor | np.ndarray,  # Assignment, 0/1 or soft, shape (..., h, w)
 ) -> Tensor | np.ndarray:  # Sum of the chosen cells, float64, shape (...)
     "S(Y) = sum(C * Y); a cell that is not chosen counts nothing even when it is forbidden (6.3.1)."
     c, y = as_tensor(cost, "cost").detach().double(), as_tensor(matrix, "matrix").detach().double()
-    c, y = torch.broadcast_tensors(c, y)
+    c, y = broadcast("cost and matrix", c, y)
     return like(torch.where(y != 0, c * y, 0.0).flatten(-2).sum(-1), cost)
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #3f9b8e71
@@ -189,6 +202,7 @@ class SolutionQuality(NamedTuple):
     skill: Tensor | np.ndarray  # (total - chance) / (optimum - chance); 1 = optimal, 0 = random
 
 
+@checked(cost=array("... h w"), pred=array("... h w"), truth=array("... h w"))
 def solution_quality(
     cost: Tensor | np.ndarray,  # Finite costs or scores, shape (..., h, w)
     pred: Tensor | np.ndarray,  # Assignment, 0/1, shape (..., h, w)
@@ -214,6 +228,7 @@ DISTRIBUTIONS = {
 MINIMIZED = ("detr",)  # These are costs, the others scores
 
 
+@checked(shape=sizes)
 def sample_matrices(
     kind: str,  # A key of `DISTRIBUTIONS`; those in `MINIMIZED` are costs, the others scores
     shape: tuple,  # (..., h, w)

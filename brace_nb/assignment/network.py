@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..core.arguments import checked, floats, positive, size, tensor
+
 # %% auto #0
 __all__ = ['ARCHITECTURES', 'SIX_LAYER_NETWORKS', 'NetworkArchitecture', 'AssignmentNetwork', 'agreement_loss',
            'agreement_loss_floor', 'SixLayerStack']
@@ -125,6 +127,7 @@ class AssignmentNetwork(nn.Module):
         return (self.ends[1](y)[..., 0] if self.ends else y).reshape(x.shape)
 
 # %% ../../nbs/4_assignment/06_network.ipynb #7205df86
+@checked(y=floats("... h w"), truth=tensor("... h w"), temperature=positive)
 def agreement_loss(
     y: Tensor,  # Soft assignment, shape (..., h, w), a softmax of every short line (columns when square)
     truth: Tensor,  # Assignment, 0/1, shape (..., h, w)
@@ -139,6 +142,7 @@ def agreement_loss(
     return (ce(s.flatten(0, 1), own.flatten()) + ce(s.mT.flatten(0, 1), own.flatten())) / 2
 
 
+@checked(k=size, temperature=positive)
 def agreement_loss_floor(
     k: int,  # Short lines
     temperature: float = 1.0,  # Of `agreement_loss`

@@ -16,6 +16,7 @@ from .methods import PRESETS
 from .metrics import check_cost, to_matrix, total_score
 from .solvers import assign
 from ..core import as_tensor, like
+from ..core.arguments import array, checked, list_of
 
 # %% auto #0
 __all__ = ['FLOAT_FORMATS', 'MATCHERS', 'FloatFormat', 'quantize', 'representable', 'kept_share', 'break_ties', 'RoundingLosses',
@@ -45,6 +46,7 @@ def _format(dtype):
     return FLOAT_FORMATS[dtype]
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #3e6f4fec
+@checked(x=array)
 def quantize(
     x: Tensor | np.ndarray,  # Numbers of any shape; first rounded to float32
     dtype: str,  # A key of `FLOAT_FORMATS`
@@ -58,6 +60,7 @@ def quantize(
     return like(found, x)
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #953b8875
+@checked
 def representable(
     dtype: str,  # A format of at most 16 bits
 ) -> Tensor:  # Its distinct finite values in ascending order, float32
@@ -74,6 +77,7 @@ def representable(
     return x[x.isfinite()].unique()
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #e586c2f8
+@checked
 def kept_share(
     dtype: str,  # A key of `FLOAT_FORMATS`
 ) -> float:  # (1 - e)/(1 + e)
@@ -82,6 +86,7 @@ def kept_share(
     return (1 - e) / (1 + e)
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #02a4fecd
+@checked
 def break_ties(
     x: Tensor | np.ndarray,  # Finite numbers, shape (..., h, w), |entries| up to about 100
     dtype: str,  # "e4m3" or "e5m2"
@@ -108,6 +113,7 @@ class RoundingLosses(NamedTuple):
     ties: Tensor | np.ndarray  # Lost beyond that by the optimum that `assign` returns
 
 
+@checked
 def rounding_losses(
     cost: Tensor | np.ndarray,  # Finite costs or scores, shape (..., h, w), |entries| up to about 100
     dtype: str,  # "e4m3" or "e5m2"
@@ -155,13 +161,14 @@ def _judged(answer, truth, x):
 
 def _check_study(x, methods):
     "Raise ValueError unless matrices and methods can be studied."
-    unknown = set(methods) - set(MATCHERS)
-    if unknown:
-        raise ValueError(f"unknown methods; got {sorted(unknown)}. Choose from {', '.join(MATCHERS)}.")
+    unknown = [m for m in methods if m not in MATCHERS]
+    if unknown or not methods:
+        raise ValueError(f"unknown methods; got {unknown}. Choose from {', '.join(MATCHERS)}.")
     if x.ndim != 3:
         raise ValueError(f"a study has matrices of the shape (matrices, h, w); got {tuple(x.shape)}.")
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #453f96f9
+@checked(formats=list_of(str), methods=list_of(str))
 def precision_study(
     cost: Tensor | np.ndarray,  # Costs or scores, shape (matrices, h, w)
     maximize: bool = False,  # Are these scores?
@@ -172,6 +179,8 @@ def precision_study(
     "Methods on rounded matrices against the optimum of the unrounded ones (thesis, Tables 6.1, 6.4 to 6.6)."
     x, sign = check_cost(cost, maximize), 1 if maximize else -1
     _check_study(x, methods)
+    if not formats:
+        raise ValueError(f"formats must name at least one of {', '.join(FLOAT_FORMATS)}; got none.")
     best = assign(x, maximize)
     truth, found = to_matrix(best.rows, best.cols, x.shape), []
     for dtype in formats:

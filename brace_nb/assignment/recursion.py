@@ -13,6 +13,7 @@ from torch import Tensor
 from .driver import compiled, in_pieces
 from .kernels import solve_recursion
 from .selections import finite_scores
+from ..core.arguments import checked, count, floats, positive
 
 # %% auto #0
 __all__ = ['cost_of_picking', 'recurse', 'recursed']
@@ -31,6 +32,7 @@ def _rest(x):
     return torch.where(at_best, second, first)
 
 # %% ../../nbs/4_assignment/01f_recursion.ipynb #9832d839
+@checked(x=floats("... h w"))
 def cost_of_picking(
     x: Tensor,  # Scores, shape (..., h, w), h and w >= 2
     extend: bool = False,  # By extension (6.4.3.1), in O(hw(h + w)) memory, or by second bests (6.4.3.2)?
@@ -45,6 +47,7 @@ def cost_of_picking(
     return rest(x) + rest(x.mT).mT
 
 
+@checked(x=floats("... h w>0"), steps=count, factor=positive)
 def recurse(
     x: Tensor,  # Scores, shape (..., h, w), h and w >= 2
     steps: int = 10,  # How often
@@ -53,6 +56,8 @@ def recurse(
 ) -> Tensor:  # X after the steps, up to a positive factor per matrix
     "Repeat X <- X - M(X)/factor, scaled by a power of two so that nothing overflows (thesis 6.4.3)."
     weight = torch.tensor(1 / factor, dtype=x.dtype, device=x.device)
+    small = x.abs().amax((-2, -1), keepdim=True) < 2.0**-80  # halves of the smallest numbers do not exist
+    x = torch.where(small, x * 2.0**60, x) if small.any() else x
     for _ in range(steps):
         exponent = torch.frexp(x.abs().amax((-2, -1), keepdim=True)).exponent
         x = (x - cost_of_picking(x, extend) * weight) * torch.exp2(-exponent.to(x.dtype))

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..foundations import import_open_clip
+from ..core.arguments import checked, finite, list_of, share, size
 
 # %% auto #0
 __all__ = ['CORRUPTIONS', 'SentenceTokens', 'SentenceEncoder', 'sentence_encoder', 'corrupt_sentence', 'damage_correlation']
@@ -168,6 +169,7 @@ def _shuffle(words, share, g, others):
 CORRUPTIONS = {"drop": _drop, "swap": _swap, "replace": _replace, "repeat": _repeat, "shuffle": _shuffle}
 
 # %% ../../nbs/4_assignment/05a_sentences.ipynb #71133b42
+@checked(share=share, others=list_of(str))
 def corrupt_sentence(
     text: str,  # A sentence
     kind: str,  # A key of `CORRUPTIONS`
@@ -188,6 +190,7 @@ def corrupt_sentence(
     return " ".join(CORRUPTIONS[kind](words, share, np.random.default_rng(seed), others))
 
 # %% ../../nbs/4_assignment/05a_sentences.ipynb #2ec51338
+@checked(level=finite, score=finite("S L"), resamples=size)
 def damage_correlation(
     level: np.ndarray,  # Shape (L,) or (S, L)
     score: np.ndarray,  # Score of every sentence at every level, shape (S, L)
@@ -198,7 +201,10 @@ def damage_correlation(
     from scipy.stats import spearmanr
 
     score = np.asarray(score, np.float64)
-    level = np.broadcast_to(np.asarray(level, np.float64), score.shape)
+    level = np.asarray(level, np.float64)
+    if level.shape not in (score.shape, score.shape[1:]):
+        raise ValueError(f"levels must be (L,) or (S, L) for scores {score.shape}; got {level.shape}.")
+    level = np.broadcast_to(level, score.shape)
     if score.ndim != 2 or score.size < 2:
         raise ValueError(f"scores have the shape (sentences, levels); got {score.shape}.")
     g = np.random.default_rng(seed)

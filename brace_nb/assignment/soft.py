@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .metrics import check_cost
 from .selections import finite_scores, short_first, stepped
+from ..core.arguments import array, checked, floats, nonnegative, positive, size
 
 # %% auto #0
 __all__ = ['SOFT_METHODS', 'gumbel_rounds', 'sinkhorn_plan', 'rounded_plan', 'straight_through_assignment']
@@ -36,8 +37,13 @@ def _winners(z, own):
     return j, wins & (first.gather(-1, j) == own)
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #58787266
+@checked(s=floats("B n m>0"), temperature=positive, noise=nonnegative, generator=torch.Generator)
 def gumbel_rounds(s, temperature, noise, generator):
     "Cell of every slice of s (B, slices, cells), and the softmax of the round that fixed it."
+    if s.isnan().any():
+        raise ValueError(
+            "scores must not be NaN. Find the diverged step upstream, or forbid cells with -inf."
+        )
     B, n, m = s.shape
     found, soft = s.new_full((B, n), -1, dtype=torch.int64), torch.zeros_like(s)
     taken = torch.zeros(B, 1, m + 1, dtype=torch.bool, device=s.device)
@@ -54,11 +60,12 @@ def gumbel_rounds(s, temperature, noise, generator):
     return found, soft
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #14dd2f76
+@checked(s=floats("B n m>0"), steps=size, coldest=positive)
 def sinkhorn_plan(s, steps, coldest):
     "Transport plan (B, slices, cells), from a temperature of half the range of s down to `coldest` of it."
     B, n, m = s.shape
     top, low = s.amax((-2, -1), keepdim=True), s.amin((-2, -1), keepdim=True)
-    span = (top - low).detach().clamp(min=torch.finfo(s.dtype).tiny)
+    span = (top - low).detach().clamp(min=torch.finfo(s.dtype).tiny * torch.finfo(s.dtype).eps)
     x = torch.nn.functional.pad((s - top.detach()) / span, (0, 0, 0, m - n))
     price = x.new_zeros(B, 1, m)
     for halving in range(max(1, math.ceil(-math.log2(coldest)))):
@@ -103,6 +110,7 @@ def _soft_and_hard(s, method, temperature, noise, steps, seed):
     return rounded_plan(plan.detach()), plan
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #cd2f3f7f
+@checked(cost=array, temperature=positive, noise=nonnegative, steps=size)
 def straight_through_assignment(
     cost: Tensor,  # Costs, shape (..., h, w), floating point
     maximize: bool = False,  # Are these scores?

@@ -226,7 +226,7 @@ def assign(
     sweeps: int = 0,  # Price sweeps that tighten the certificate of an approximate method
 ) -> Assignment:  # Rows, cols, valid, total and certified gap per matrix
     "Linear sum assignment of one matrix or a batch (thesis, chapter 6); `assign(cost)[:2]` is as in SciPy."
-    if not callable(method) and method not in METHODS:
+    if not callable(method) and (not isinstance(method, str) or method not in METHODS):
         raise ValueError(f"unknown method; got {method!r}. Choose one of {', '.join(METHODS)}.")
     _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest)
     sign = 1.0 if maximize else -1.0

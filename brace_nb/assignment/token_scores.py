@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from .methods import PRESETS
 from .metrics import to_matrix
 from .sentences import SentenceTokens, sentence_encoder
 from .solvers import assign
+from ..core import normalize, one_type
 
 # %% auto #0
 __all__ = ['TokenScore', 'inverse_document_frequency', 'lisascore', 'bertscore']
@@ -39,7 +39,7 @@ def _best(sim, u, v):
 
 def _one_to_one(method, options):
     "The same for assigned partners."
-    if method in PRESETS:
+    if isinstance(method, str) and method in PRESETS:
         method, options = "recursive_top2", PRESETS[method] | options
 
     def match(sim, u, v):
@@ -53,6 +53,8 @@ def _one_to_one(method, options):
 def _listed(side, name):
     "Sentences as a list, whether there was only one, and whether they are strings."
     one = isinstance(side, (str, SentenceTokens)) or getattr(side, "ndim", 0) == 2
+    if not one and not isinstance(side, (list, tuple, np.ndarray, Tensor)):
+        raise ValueError(f"{name} must be sentences, or token embeddings; got {type(side).__name__}.")
     items = [side] if one else list(side)
     strings = bool(items) and all(isinstance(i, str) for i in items)
     empty = [k for k, i in enumerate(items) if strings and not i.strip()]
@@ -155,7 +157,8 @@ def _matched(xs, ys, idf, match):
     for i, (x, y) in enumerate(zip(xs, ys)):
         groups[len(x.states), len(y.states)].append(i)
     for at in groups.values():
-        X, Y = (F.normalize(torch.stack([side[i].states for i in at]), dim=-1) for side in (xs, ys))
+        X, Y = (torch.stack(one_type(*(side[i].states for i in at))) for side in (xs, ys))
+        X, Y = (normalize(x, zero=True) for x in one_type(X, Y))
         U, V = (torch.stack([side[i] for i in at]).to(X) for side in (us, vs))
         for i, p, r in zip(at, *match(X @ Y.mT, U, V)):
             found[i] = torch.stack([p, r])

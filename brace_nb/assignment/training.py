@@ -16,6 +16,7 @@ from .metrics import agreement, sample_matrices, to_matrix
 from .network import AssignmentNetwork, SixLayerStack, agreement_loss
 from .solvers import assign
 from ..core import Bar, as_tensor, like, train
+from ..core.arguments import checked, finite, floats, tensor
 
 # %% auto #0
 __all__ = ['TrainedNetwork', 'optimal_matrix', 'train_network', 'compare_methods', 'diagonal_hit_rate', 'SixLayerTraining',
@@ -39,6 +40,7 @@ def _line_precision(y, truth):
     return (y.argmax(_along(y)) == truth.to(torch.uint8).argmax(_along(y))).double().mean().item()
 
 
+@checked(x=floats("... h w"))
 def optimal_matrix(
     x: Tensor,  # Scores, shape (B, h, w)
 ) -> Tensor:  # The best assignment, bool, of that shape
@@ -83,6 +85,13 @@ def _share_valid(y):
     return ((y.sum(-1) <= 1).all(-1) & (y.sum(-2) <= 1).all(-1)).double().mean().item()
 
 
+def _check_methods(methods):
+    wrong = [k for k, v in methods.items() if not isinstance(v, dict) or "method" not in v]
+    if wrong:
+        raise ValueError(f"methods are dicts of options of `assign`, with `method`; got others for {wrong}.")
+
+# %% ../../nbs/4_assignment/07_training.ipynb #f008cc6f
+@checked(methods=dict, x=floats("B h w"), truth=tensor("B h w"))
 def compare_methods(
     methods: dict,  # Name -> keywords of `assign`: a registered method, or method=network
     x: Tensor,  # Scores to solve, shape (B, h, w), perhaps rounded
@@ -90,6 +99,7 @@ def compare_methods(
 ) -> list[dict]:  # One entry per method: precision, F1, valid share
     "How often each method is right, with a cell per short line (precision) and made valid (F1)."
     found = []
+    _check_methods(methods)
     for name, options in methods.items():
         y = {}
         for select in ("argmax", "stepped"):
@@ -135,6 +145,7 @@ def _stack_losses(x, runs, count):
     return torch.stack(found)
 
 # %% ../../nbs/4_assignment/07_training.ipynb #0cf1e0d8
+@checked(scores=finite("... n n"))
 def diagonal_hit_rate(
     scores: Tensor | np.ndarray,  # Shape (..., n, n)
 ) -> Tensor | np.ndarray:  # Share of rows whose only largest score is on the diagonal, float64, shape (...)

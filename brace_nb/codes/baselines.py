@@ -9,6 +9,7 @@ import numpy as np
 
 from .pairing import embedding_tensor
 from ..core import as_tensor, like, random_rotation
+from ..core.arguments import array, checked, count, finite
 
 # %% auto #0
 __all__ = ['sign_codes', 'topk_codes', 'random_directions', 'rotation_codes', 'itq_rotation']
@@ -21,6 +22,7 @@ def _array(
     return embedding_tensor(x, what).numpy()
 
 # %% ../../nbs/2_codes/08_baselines.ipynb #4e32ea01
+@checked(x=array("... D"), mean=finite("D"), rotation=finite("D bits"))
 def sign_codes(
     x,  # Embeddings (..., D)
     mean=None,  # Subtracted first, (D,); for example the mean of the training rows of this modality
@@ -35,6 +37,7 @@ def sign_codes(
     return like(v > 0, x)
 
 # %% ../../nbs/2_codes/08_baselines.ipynb #ac2b2f68
+@checked(x=array("... D>0"))
 def topk_codes(
     x,  # Embeddings (..., D)
     k: int,  # Active bits, 1..D
@@ -48,6 +51,7 @@ def topk_codes(
     return like(codes, x)
 
 # %% ../../nbs/2_codes/08_baselines.ipynb #c3da4f99
+@checked
 def random_directions(
     dim: int,  # D
     bits: int,  # Directions
@@ -61,6 +65,7 @@ def random_directions(
     return np.concatenate(rotations, -1)[:, :bits].astype(np.float32)
 
 
+@checked(x=array("... D>0"))
 def rotation_codes(
     x,  # Embeddings (..., D)
     bits: int,  # Bits of the code
@@ -71,6 +76,7 @@ def rotation_codes(
     return sign_codes(x, mean, random_directions(as_tensor(x, "embeddings").shape[-1], bits, seed))
 
 # %% ../../nbs/2_codes/08_baselines.ipynb #20e39d81
+@checked(x=array, iterations=count)
 def itq_rotation(
     x,  # Training embeddings (n, D); for two modalities stack both, each minus its mean
     bits: int,  # Bits of the code, at most D

@@ -11,6 +11,8 @@ import numpy as np
 
 from .code_encoder import CodeEncoder
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
+from ..core.arrays import as_tensor
+from ..core.arguments import array, checked, finite
 
 # %% auto #0
 __all__ = ['EmojiEmbeddings', 'training_pairs', 'named_pictures', 'code_facts', 'load_heads', 'distance_to_code']
@@ -113,9 +115,11 @@ def load_heads(
     return [CodeEncoder.load(Path(folder) / name.format(seed)) for seed in seeds]
 
 
+@checked(v=finite("N>0 D"), codes=array("N D"))
 def distance_to_code(
     v: np.ndarray,  # Unit vectors (n, D)
     codes: np.ndarray,  # Their codes, bool or ternary (n, D)
 ) -> float:
     "Mean squared distance of unit vectors to their normalized codes."
+    v, codes = (as_tensor(x, name).numpy() for x, name in ((v, "v"), (codes, "codes")))
     return float(2 - 2 * ((v * codes).sum(1) / np.sqrt(np.abs(codes).sum(1))).mean())

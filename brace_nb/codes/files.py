@@ -25,6 +25,8 @@ def _check_target(source, target):
         raise FileNotFoundError(
             f"there is no folder {target.parent} to write {target.name} into. Make it first."
         )
+    if target.exists() and not target.is_file():
+        raise IsADirectoryError(f"{target} is a folder or a device, not a file. Choose another target.")
     if target.exists() and target.samefile(source):
         raise ValueError(f"source and target are the same file, {source}. Choose another target.")
 
@@ -66,7 +68,7 @@ def _stream(matrix, out, packed, ternary, chunk_rows):
         for chunk in matrix.chunks(chunk_rows):
             codes = _codes_of(chunk, matrix, ternary, done)
             seen += np.bincount((codes != 0).sum(-1), minlength=matrix.dim + 1)
-            (storing(codes) if packed else codes).tofile(out)
+            out.write(np.ascontiguousarray(storing(codes) if packed else codes).data)
             done += len(chunk)
             bar.update(len(chunk))
     if done != matrix.rows:
@@ -93,9 +95,13 @@ def binarize_file(
         raise ValueError(f"a chunk must have at least one row; got chunk_rows={chunk_rows}.")
     matrix = open_matrix(source, key)
     _check_target(source, target)
-    with atomic_path(target) as temporary, open(temporary, "wb") as out:
-        _write_header(out, matrix, packed, ternary)
-        seen = _stream(matrix, out, packed, ternary, chunk_rows or max(1, 2**21 // max(matrix.dim, 1)))
+    chunk_rows = chunk_rows or max(1, 2**21 // max(matrix.dim, 1))
+    try:
+        with atomic_path(target) as temporary, open(temporary, "wb") as out:
+            _write_header(out, matrix, packed, ternary)
+            seen = _stream(matrix, out, packed, ternary, chunk_rows)
+    except OSError as error:
+        raise OSError(f"{target} was not written, {error}. Nothing is left of it.") from error
     sizes = dict(bytes_in=source.stat().st_size, bytes_out=target.stat().st_size)
     active = dict(active_median=_quantile(seen, 0.5), active_q97=_quantile(seen, 0.97))
     return dict(rows=matrix.rows, dim=matrix.dim) | sizes | active

@@ -19,12 +19,14 @@ from brace_nb.codes.projection import (
     scaled_rows,
 )
 from ..core import as_tensor, like
+from ..core.arguments import array, checked
 
 # %% auto #0
 __all__ = ['counterexample', 'stop_at_first_descent', 'counterexample_interval', 'interior_minimum_interval',
            'cost_of_first_descent']
 
 # %% ../../nbs/2_codes/00b_first_descent.ipynb #8d2e112f
+@checked(alpha=array)
 def counterexample(
     alpha: float | Tensor,  # Share of the squared norm in the first entry, in [1/dim, 1]; any leading shape
     dim: int,  # Number of features D >= 2
@@ -42,6 +44,7 @@ def counterexample(
     return torch.cat([alpha.sqrt()[..., None], tail], -1)
 
 # %% ../../nbs/2_codes/00b_first_descent.ipynb #815bf225
+@checked(v=array)
 def stop_at_first_descent(
     v: Tensor | np.ndarray,  # Embeddings >= 0, shape (..., D)
 ) -> Tensor | np.ndarray:  # Code, bool, shape (..., D)
@@ -61,6 +64,7 @@ def _check_tail(dim):
         raise ValueError(f"the interval needs a tail, so dim >= 2; got {dim}.")
 
 
+@checked
 def counterexample_interval(
     dim: int,  # Number of features D >= 2
 ) -> tuple[float, float]:  # (low, high): greedy stopping fails exactly for low < alpha < high
@@ -69,6 +73,7 @@ def counterexample_interval(
     return 1 / (1 + (dim - 1) * (math.sqrt(2) - 1) ** 2), (1 + 1 / math.sqrt(dim)) / 2
 
 
+@checked
 def interior_minimum_interval(
     dim: int,  # Number of features D >= 2
 ) -> tuple[float, float]:  # (low, high): the minimum of S is strictly inside (1, D) for low < alpha < high
@@ -81,10 +86,12 @@ def _cosine(v, code):
     return (v * code).sum(-1) / np.sqrt(code.sum(-1)) / np.linalg.norm(v, axis=-1)
 
 
+@checked(v=array("N>0 D>0"))
 def cost_of_first_descent(
     v: np.ndarray,  # Embeddings >= 0, shape (n, D)
 ) -> dict:  # rows; differ, in % of the rows; lost_mean and lost_max, cosines
     "How often stopping at the first descent gives another code, and what it loses."
+    v = as_tensor(v, "embeddings").detach().cpu().numpy()
     best, greedy = binarize(v), stop_at_first_descent(v)
     lost = _cosine(v, best) - _cosine(v, greedy)
     differ = float((best != greedy).any(-1).mean() * 100)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .projection import binarize, ternarize
+from ..core.arguments import checked, floats
 
 # %% auto #0
 __all__ = ['BinaryHead', 'TernaryHead', 'nearest_corner', 'alignment_loss', 'uniformity_loss']
@@ -54,6 +55,7 @@ class TernaryHead(BinaryHead):
         return F.normalize(self.net(x), dim=-1)
 
 # %% ../../nbs/2_codes/06_heads.ipynb #3af36605
+@checked(x=floats("... D>0"))
 def nearest_corner(
     x: Tensor,  # Unit vectors (..., D)
     ternary: bool = False,  # Ternary corners
@@ -79,6 +81,7 @@ def _targets(x, y, ternary, target, detach):
     return (bx, by) if target == "own" else (better, better)
 
 # %% ../../nbs/2_codes/06_heads.ipynb #4249dbe3
+@checked(x=floats, y=floats)
 def alignment_loss(
     x: Tensor,  # Embeddings of one modality, unit rows (..., D)
     y: Tensor,  # Embeddings of the other, row by row their partners (..., D)
@@ -98,13 +101,14 @@ def alignment_loss(
     return ((x - to_x).square() + (y - to_y).square()).sum(-1).mean() / 2
 
 # %% ../../nbs/2_codes/06_heads.ipynb #99544093
+@checked(x=floats)
 def uniformity_loss(
     x: Tensor,  # Embeddings of one modality, unit rows (N, D) with N >= 2
 ) -> Tensor:  # Scalar <= 0
     "log mean over pairs of exp(-2 |x_i - x_j|^2) (Wang & Isola 2020, 'uniformity' with t = 2)."
-    n = len(x)
-    if x.ndim != 2 or n < 2:
+    if x.ndim != 2 or len(x) < 2:
         raise ValueError(f"uniformity needs (N, D) with at least two rows; got {tuple(x.shape)}.")
+    n = len(x)
     square = x.square().sum(-1)
     exponent = 4 * x @ x.T - 2 * (square[:, None] + square)
     itself = torch.eye(n, dtype=torch.bool, device=x.device)

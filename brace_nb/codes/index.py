@@ -12,6 +12,7 @@ import numpy as np
 from .packing import code_array, count_bits, pack, words_of
 from .similarity import CODE_MEASURES, all_pairs, row_parts
 from ..core import as_tensor, atomic_path, existing_file, like, malformed, parallel_map
+from ..core.arguments import array, checked, one_of, size
 
 # %% auto #0
 __all__ = ['nearest', 'CodeIndex']
@@ -67,6 +68,7 @@ def _check_k(k, codes, where):
         )
 
 # %% ../../nbs/2_codes/04_index.ipynb #915f89cf
+@checked(codes=array("n W"), k=size, measure=one_of(CODE_MEASURES), dim=size)
 def nearest(
     queries,  # Codes, bool (Q, D) or packed, uint8 (Q, bytes)
     codes,  # Codes to search, bool (n, D) or packed, uint8 (n, bytes)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ..core import as_tensor, like
+from ..core.arguments import array, checked, count
 
 # %% auto #0
 __all__ = ['count_bits', 'dtype_name', 'code_array', 'pack', 'unpack', 'pack_ternary', 'unpack_ternary', 'words_of',
@@ -42,6 +43,7 @@ def pack(
     return like(np.packbits(array, axis=-1, bitorder="little"), codes)
 
 # %% ../../nbs/2_codes/01_packing.ipynb #e7341441
+@checked(packed=array("... bytes"), dim=count)
 def unpack(
     packed,  # Packed codes, uint8 (..., ceil(D/8))
     dim: int,  # D, dimensions before packing
@@ -79,6 +81,7 @@ def pack_ternary(
     return like(np.concatenate([pack(t == 1), pack(t == -1)], -1), codes)
 
 # %% ../../nbs/2_codes/01_packing.ipynb #1c0f464d
+@checked(packed=array("... bytes"), dim=count)
 def unpack_ternary(
     packed,  # Packed halves, uint8 (..., 2*ceil(D/8))
     dim: int,  # D, dimensions before packing

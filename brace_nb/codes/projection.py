@@ -12,13 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import as_tensor, like, parallel_map, widen
+from ..core import as_tensor, check_finite, like, parallel_map, widen
+from ..core.arguments import array, checked, size, tensor
 
 # %% auto #0
 __all__ = ['corners', 'check_nonnegative', 'check_features', 'partial_sums', 'scaled_rows', 'binarize_by_sorting',
            'CertifiedPrefix', 'certified_prefix', 'project_on_device', 'binarize', 'ternarize']
 
 # %% ../../nbs/2_codes/00_projection.ipynb #550f28c7
+@checked
 def corners(
     dim: int,  # Number of features D
 ) -> Tensor:  # Every non-zero corner of the unit hypercube, bool, shape (2**D - 1, D)
@@ -60,6 +62,7 @@ def _where(rows, shape):
     return f"rows {first}{more} hold"
 
 # %% ../../nbs/2_codes/00_projection.ipynb #68118a15
+@checked(v=array("... D"))
 def check_nonnegative(
     v: Tensor | np.ndarray,  # Embeddings, shape (..., D)
     zero: bool = False,  # Allow all-zero rows?
@@ -67,6 +70,7 @@ def check_nonnegative(
     start: int = 0,  # Row of the whole at which the piece starts
 ) -> None:
     "Raise ValueError unless every row is finite, non-negative and (by default) not all zero."
+    v = v if isinstance(v, (Tensor, np.ndarray)) else as_tensor(v, "embeddings")
     for kind, mask in _faults(v, zero).items():
         rows = np.flatnonzero(np.asarray(mask.cpu() if isinstance(mask, Tensor) else mask)) + start
         if len(rows):
@@ -109,11 +113,13 @@ def scaled_rows(
     return x * torch.exp2(-half) * torch.exp2(half - e)
 
 
+@checked(v=tensor("... D>0"))
 def binarize_by_sorting(
     v: Tensor,  # Embeddings >= 0, shape (..., D)
 ) -> Tensor:  # Code, bool, shape (..., D)
     "The definition: a full sort, and the smallest K with the largest S(K); sums are float64."
     x = widen(v)
+    check_finite(x)
     x = scaled_rows(x) if x.dtype == torch.float64 else x
     s = x.sort(-1, descending=True).values
     total = s.cumsum(-1, dtype=torch.float64)
@@ -135,6 +141,7 @@ def _rest(x, s):
     return (x.sum(-1, keepdim=True) * (1 + 1e-13) - s.sum(-1, keepdim=True)).clamp(min=0)
 
 # %% ../../nbs/2_codes/00_projection.ipynb #81ef1eed
+@checked(v=array, k=size)
 def certified_prefix(
     v: Tensor | np.ndarray,  # Embeddings >= 0, shape (..., D)
     k: int,  # Length of the prefix, 1..D

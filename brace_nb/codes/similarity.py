@@ -12,6 +12,7 @@ import torch
 
 from .packing import code_array, count_bits, dtype_name, pack, pack_ternary, words_of
 from ..core import as_tensor, like, parallel_map, thread_count
+from ..core.arguments import array, checked, one_of, size, tensor
 
 CODE_MEASURES = dict(jaccard=0, hamming=1, cosine=2)  # the numbers are the kernel's
 
@@ -136,6 +137,7 @@ def _unpacked(codes):
     return bits.flatten(-2).bool()
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #8cada8a5
+@checked(a=tensor("... N W"), b=tensor("... M W"), measure=one_of(CODE_MEASURES), dim=size)
 def similarity_by_product(
     a: torch.Tensor,  # Codes (..., N, D): bool, packed, or ternary int8
     b: torch.Tensor,  # Codes of the same kind, (..., M, D)
@@ -143,6 +145,8 @@ def similarity_by_product(
     dim: int,  # D
 ) -> torch.Tensor:  # Similarities, float32 (..., N, M)
     "The same fractions from matrix products, for other devices; sums of 0/1 products are exact in float32."
+    if {a.dtype, b.dtype} - {torch.bool, torch.uint8, torch.int8}:
+        raise ValueError(f"codes must be bool, packed uint8 or ternary int8; got {a.dtype} and {b.dtype}.")
     a, b = _unpacked(a), _unpacked(b)
     x, y = a.float(), b.float()
     net, n, k = x @ y.mT, x.abs().sum(-1)[..., :, None], y.abs().sum(-1)[..., None, :]
@@ -162,6 +166,7 @@ def jaccard(
     return _similarity(a, b, "jaccard")
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #7b4d61a0
+@checked(a=array, b=array)
 def hamming_similarity(
     a,  # Codes, bool (..., N, D) or packed, uint8 (..., N, bytes)
     b,  # Codes of the same kind, (..., M, D) or (..., M, bytes)

@@ -11,6 +11,7 @@ import numpy as np
 
 from .packing import active_bits, code_array, pack
 from .similarity import all_pairs
+from ..core.arguments import array, checked, size
 
 # %% auto #0
 __all__ = ['CodeStatistics', 'code_statistics']
@@ -100,15 +101,16 @@ def _collisions(packed):
     )
 
 # %% ../../nbs/2_codes/03_statistics.ipynb #e1000d72
+@checked(codes=array, dim=size)
 def code_statistics(
     codes,  # Codes, bool (n, D) or packed, uint8 (n, bytes)
     dim: int = None,  # D of packed codes, where it is no multiple of 8
 ) -> CodeStatistics:
     "Describe a set of codes (S-BRaCE, 'Sparsity and Collisions')."
     array = code_array(codes)
-    if array.ndim != 2 or not len(array):
+    if array.ndim != 2 or not array.size:
         raise ValueError(
-            f"statistics need codes of shape (n, D) with n > 0; got {array.shape}. Flatten the leading axes."
+            f"statistics need codes of shape (n, D) with n, D > 0; got {array.shape}. Flatten leading axes."
         )
     if array.dtype == bool:
         dim, array = array.shape[1], pack(array)

@@ -10,7 +10,10 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
     figures="METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure to_csv use_style",
+    figure_checks="picture_faults",
+    gallery="captions_of to_gallery write_gallery",
     plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
+    timing="Ratio take_turns time_ratio",
     conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
     claims="KINDS VERDICTS holds in_old_form is_number load_claims measured_text record row_faults verdict",
     ledger_pages="by_kind counts ledger problems to_index to_page to_text write_ledger",
@@ -22,9 +25,14 @@ __getattr__, __dir__, __all__ = lazy(
         "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
         "result_of stale"
     ),
-    processes="follow_parent locked",
+    processes="about_disk follow_parent locked naming_the_disk",
+    memory="remembered save_memory",
+    trace="TRACE executed outside traced watch",
     runner="CellTimeout notebook_environment run_notebook set_threads",
-    schedule="expected_seconds known_seconds longest_chains remember_seconds time_left",
+    schedule=(
+        "expected_seconds known_seconds longest_chains priorities quick_figure remember_seconds "
+        "seconds_elsewhere time_left"
+    ),
     warm="die_with_parent serve submit warm_process",
     publishing="collect forget_lost join_tables publish read_facts split_tables",
     runs="provenance run_one",

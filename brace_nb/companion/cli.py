@@ -7,7 +7,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
+import threading
+from contextlib import contextmanager, nullcontext
+
+from .. import __version__
 
 # %% auto #0
 __all__ = ['readme', 'parser', 'main']
@@ -58,14 +63,17 @@ def _list(a) -> int:
 def _claims(a) -> int:
     from brace_nb.companion.folders import figures_folder, root
     from brace_nb.companion.ledger_pages import problems, to_text
+    from brace_nb.core.files import read_json
 
     path = figures_folder(a.profile) / "claims.json"
     if not path.exists():
         raise FileNotFoundError(
             f"no ledger at {path.relative_to(root())}; `make figures PROFILE={a.profile}` writes it."
         )
-    rows = json.loads(path.read_text(encoding="utf-8"))
-    print(to_text([r for r in rows if a.verdict in ("", r["verdict"]) and r["id"].startswith(a.id)]))
+    rows = [r for r in read_json(path) if r["id"].startswith(a.id)]
+    if not rows:
+        raise ValueError(f"the ledger has no row whose id begins with {a.id!r}.")
+    print(to_text([r for r in rows if a.verdict in ("", r["verdict"])]))
     wrong = problems(rows) if a.check else []
     for line in wrong:
         print(f"! {line}", file=sys.stderr)
@@ -228,22 +236,63 @@ def parser() -> argparse.ArgumentParser:
     "The commands and their options."
     about = "Regenerate the figures, read the ledger, make codes of your own embeddings or evaluate them."
     p = argparse.ArgumentParser("brace-nb", description=about)
+    p.add_argument("--version", action="version", version=f"brace-nb {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
     for add in (_add_figures, _add_project, _add_binarize, _add_evaluate):
         add(commands)
     return p
 
+# %% ../../nbs/7_companion/12_cli.ipynb #351e2639
+@contextmanager
+def _ended_cleanly():
+    "SIGTERM ends the process as an error does, so that no half-written file stays."
 
+    def end(number, frame):
+        sys.exit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+# %% ../../nbs/7_companion/12_cli.ipynb #576feb91
+def _say(text: str, code: int) -> int:
+    print(f"brace-nb: {text}", file=sys.stderr)
+    return code
+
+
+def _enough() -> int:
+    "Who reads has enough, as in `brace-nb claims | head`: the rest goes nowhere."
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
+
+# %% ../../nbs/7_companion/12_cli.ipynb #17317303
+def _run(a) -> int:
+    "The exit code of a command; errors of the user are one line."
+    try:
+        code = int(a.function(a))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return _enough()
+    except KeyboardInterrupt:
+        return _say("interrupted; nothing is half-written.", 128 + signal.SIGINT)
+    except (ValueError, OSError, RuntimeError, MemoryError) as error:
+        if os.environ.get("BRACE_NB_TRACEBACK"):
+            raise
+        return _say(str(error) or type(error).__name__, 2)
+
+# %% ../../nbs/7_companion/12_cli.ipynb #c8f9ee7e
 def main(
     arguments: list[str] | None = None,  # Words of the command line; the process's own when None
 ) -> None:
     "Run a command; errors of the user are one line, not a traceback."
     a = parser().parse_args(arguments)
-    try:
-        code = a.function(a)
-    except (ValueError, FileNotFoundError, RuntimeError) as error:
-        if os.environ.get("BRACE_NB_TRACEBACK"):
-            raise
-        print(f"brace-nb: {error}", file=sys.stderr)
-        code = 2
-    sys.exit(int(code))
+    streams = a.function in (_binarize, _evaluate)
+    with _ended_cleanly() if streams else nullcontext():
+        code = _run(a)
+    sys.exit(code)

@@ -6,12 +6,14 @@
 from __future__ import annotations
 import ast
 import hashlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from .folders import root
+from .memory import remembered
 
 # %% auto #0
 __all__ = ['without_docstrings', 'code_digest', 'imports', 'lazy_table', 'ModuleFile', 'read_module', 'code_closure', 'module_of']
@@ -43,6 +45,11 @@ def code_digest(
     docstrings: bool = False,  # Do they count? In a notebook they may be read
 ) -> str:  # 16 hexadecimal digits
     "A digest of what the code does."
+    return remembered(f"digest {lazy} {docstrings}", source, lambda: _digest(source, lazy, docstrings))
+
+
+def _digest(source: str, lazy: bool, docstrings: bool) -> str:
+    "Digest of the syntax tree."
     tree = ast.parse(source) if docstrings else without_docstrings(ast.parse(source))
     for call in [] if lazy else _lazy_calls(tree):
         call.keywords = []
@@ -94,6 +101,13 @@ def imports(
     "What code imports of a package."
     if not inside and package not in source:
         return set()
+    question = f"imports of {package} in {inside}"
+    found = remembered(question, source, lambda: sorted(_imports(source, package, inside), key=repr))
+    return {(module, name) for module, name in found}
+
+
+def _imports(source: str, package: str, inside: str) -> set[tuple[str, str | None]]:
+    "Read the imports from the syntax tree."
     tree = without_docstrings(ast.parse(source))
     nodes = list(ast.walk(tree))
     found = {*_statements(nodes, inside.split(".")), *_mentions(nodes, package)}
@@ -130,13 +144,27 @@ _NOTHING = ModuleFile("", frozenset(), {})
 
 
 @lru_cache(maxsize=None)
-def _read(path: Path, stamp: tuple, inside: str) -> ModuleFile:
+def _read(file: str, stamp: tuple, inside: str) -> ModuleFile:
     "Read a version of a file once."
+    path = Path(file)
     source, package = path.read_text(encoding="utf-8"), inside.split(".")[0]
     part = path.name == "__init__.py"
-    table = lazy_table(source) if part else {}
+    table = remembered("lazy table", source, lambda: lazy_table(source)) if part else {}
     digest = code_digest(source, not part) + (_data_beside(path.parent) if part else "")
     return ModuleFile(digest, frozenset(imports(source, package, inside)), table)
+
+# %% ../../nbs/7_companion/05_dependencies.ipynb #a4669550
+def _files_beside(folder: Path | str) -> list[str]:
+    "The files of a package that are not Python."
+    skipped = (".py", ".pyc", ".ipynb", ".typed")
+    return sorted(e.path for e in os.scandir(folder) if not e.name.endswith(skipped) and e.is_file())
+
+
+def _data_beside(folder: Path) -> str:
+    "A digest of the files of a package that are not Python; empty when there are none."
+    files = _files_beside(folder)
+    content = [p.name.encode() + hashlib.sha256(p.read_bytes()).digest() for p in map(Path, files)]
+    return hashlib.sha256(b"".join(content)).hexdigest()[:16] if files else ""
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #6cab4b5b
 def read_module(
@@ -144,31 +172,24 @@ def read_module(
     module: str,  # "package.part.module"
 ) -> ModuleFile | None:  # None when there is no such module
     "A module, or the `__init__` of a package; a folder without one is an empty package."
-    path = folder / module.replace(".", "/")
-    inside = module if path.is_dir() else module.rpartition(".")[0]
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    if not file.exists():
-        return _NOTHING if path.is_dir() else None
-    states = [p.stat() for p in ([file, *path.iterdir()] if path.is_dir() else [file])]
-    return _read(file, tuple((s.st_mtime_ns, s.st_size) for s in states), inside)
-
-# %% ../../nbs/7_companion/05_dependencies.ipynb #a4669550
-def _data_beside(folder: Path) -> str:
-    "A digest of the files of a package that are not Python; empty when there are none."
-    skipped = (".py", ".pyc", ".ipynb", ".typed")
-    files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix not in skipped)
-    content = [p.name.encode() + hashlib.sha256(p.read_bytes()).digest() for p in files]
-    return hashlib.sha256(b"".join(content)).hexdigest()[:16] if files else ""
+    path = f"{folder}/{module.replace('.', '/')}"
+    part = os.path.isdir(path)
+    file = path + "/__init__.py" if part else path + ".py"
+    if not os.path.exists(file):
+        return _NOTHING if part else None
+    states = [os.stat(p) for p in [file, *(_files_beside(path) if part else [])]]
+    stamp = tuple((s.st_mtime_ns, s.st_size) for s in states)
+    return _read(file, stamp, module if part else module.rpartition(".")[0])
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #c9c1eaaa
-def _next(folder: Path, module: str, name: str | None) -> set[tuple[str, str | None]]:
+def _next(read: Callable, module: str, name: str | None) -> set[tuple[str, str | None]]:
     'What importing a name of a module leads to; the name "" stands for running it and no more.'
     found = {(module.rpartition(".")[0], "")} - {("", "")}
-    file = read_module(folder, module)
+    file = read(module)
     if file is None:
         return found
     homes = set(file.lazy.values()) if name in (None, "*") else {file.lazy.get(name, "")} - {""}
-    if name and read_module(folder, f"{module}.{name}"):
+    if name and read(f"{module}.{name}"):
         homes.add(name)  # `from package import module`
     return found | file.imports | {(f"{module}.{home}", None) for home in homes}
 
@@ -180,13 +201,14 @@ def code_closure(
 ) -> dict[str, str]:  # Module -> digest; "absent" for a module that does not exist (yet)
     "Every module of the package that this code reaches, with a digest of its code."
     folder, seen = Path(folder or root()), set()
+    read = lru_cache(maxsize=None)(partial(read_module, folder))
     queue = [found for source in sources for found in imports(source, package)]
     while queue:
         found = queue.pop()
         if found not in seen:
             seen.add(found)
-            queue += _next(folder, *found)
-    files = {module: read_module(folder, module) for module in sorted({m for m, _ in seen})}
+            queue += _next(read, *found)
+    files = {module: read(module) for module in sorted({m for m, _ in seen})}
     return {m: "absent" if f is None else f.digest for m, f in files.items() if f is not _NOTHING}
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #f6d02544

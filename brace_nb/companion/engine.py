@@ -4,6 +4,7 @@
 
 # %% ../../nbs/7_companion/11_engine.ipynb #cf72dd42
 from __future__ import annotations
+import contextlib
 import json
 import os
 import signal
@@ -31,13 +32,13 @@ def _say_state(name: str, profile: str, state: str, start: float) -> None:
 
 
 def _traceback(error: BaseException) -> str:
-    "The notebook's own traceback where it is one, else Python's."
+    "The notebook's own traceback where it is one, a sentence about the disk, else Python's."
     import traceback
     from papermill.exceptions import PapermillExecutionError
 
     if isinstance(error, PapermillExecutionError):
         return str(error)
-    return "".join(traceback.format_exception(error))
+    return processes.about_disk(error) or "".join(traceback.format_exception(error))
 
 # %% ../../nbs/7_companion/11_engine.ipynb #b3ae2f48
 def job(
@@ -47,15 +48,15 @@ def job(
 ) -> int:  # Exit code
     "Run one experiment and leave its state for `Follow`."
     start = time.time()
-    _say_state(name, profile, "running", start)
     try:
+        _say_state(name, profile, "running", start)
         with processes.locked(derived(profile) / "locks" / f"{name}.lock"):
             _say_state(name, profile, "done" if runs.run_one(name, profile, force) else "unchanged", start)
     except BaseException as error:
-        log = derived(profile) / "logs" / f"{name}.log"
-        write_atomic(log, _traceback(error))
-        _say_state(name, profile, "failed", start)
-        print(log.read_text(), file=sys.stderr)
+        print(text := _traceback(error), file=sys.stderr)
+        with contextlib.suppress(OSError):  # a full disk takes no log either
+            write_atomic(derived(profile) / "logs" / f"{name}.log", text)
+            _say_state(name, profile, "failed", start)
         return 1
     return 0
 
@@ -67,13 +68,14 @@ def _costs(results: list[dict], cores: int) -> dict:
 
 # %% ../../nbs/7_companion/11_engine.ipynb #96dddbcb
 def _remember(profile: str, follow: Follow, seconds: float, cores: int) -> None:
-    "Keep the times of a run; the committed ones change when somebody asks (`RETIME=1`) or there are none."
+    "Keep the times of a run; the committed ones change when asked (`RETIME=1`) or for other experiments."
     done = {n: s for n, s in follow.took.items() if follow.states[n] == "done"}
     schedule.remember_seconds(profile, done)
     path = root() / "figures/profiles.json"
     known = read_json(path) if path.exists() else {}
     results = [result_of(e) for e in experiments.find_experiments(profile, {}).values()]
-    if len(done) == len(results) and (os.environ.get("RETIME") or profile not in known):
+    timed = known.get(profile, {}).get("seconds", {})
+    if len(done) == len(results) and (os.environ.get("RETIME") or timed.keys() != done.keys()):
         now = _costs(results, cores) | dict(minutes=round(seconds / 60, 1), seconds=done)
         write_atomic(path, json.dumps(known | {profile: now}, indent=1, sort_keys=True) + "\n")
 
@@ -244,7 +246,7 @@ def make(
 ) -> int:  # Exit code
     "Bring the figures of a profile up to date and print the ledger's state."
     chosen, broken = _choose(profile, only)
-    with processes.locked(derived(profile) / "lock") as lock:
+    with processes.naming_the_disk(), processes.locked(derived(profile) / "lock") as lock:
         _say_broken(broken, say)
         reasons = _plan(chosen, profile, force, say)
         if dry_run:

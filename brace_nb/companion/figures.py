@@ -6,6 +6,7 @@
 from __future__ import annotations
 import hashlib
 import json
+import re
 from pathlib import Path
 from ..core.files import write_atomic
 from .folders import run_facts, run_folder
@@ -122,9 +123,10 @@ STYLE |= {"svg.fonttype": "path"}
 
 
 def use_style() -> None:
-    "Set matplotlib to the project's style."
+    "Set matplotlib to the project's style; nothing of a user's matplotlibrc stays."
     import matplotlib as mpl
 
+    mpl.rcdefaults()
     mpl.rcParams.update(STYLE)
     order = ("blue", "orange", "green", "red", "purple", "sky", "black")
     mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=[PALETTE[c] for c in order])
@@ -152,6 +154,13 @@ def _tables(name: str, data) -> dict[str, bytes]:
     return {f"{name}.{key}.csv" if key else f"{name}.csv": to_csv(t).encode() for key, t in tables.items()}
 
 # %% ../../nbs/7_companion/01_figures.ipynb #0ccf9aa0
+def _numbered_clips(svg: bytes, name: str) -> bytes:
+    "Clip paths get their ids from corners with all digits, the last of which vary; number them instead."
+    for number, old in enumerate(dict.fromkeys(re.findall(rb'<clipPath id="(\w+)"', svg))):
+        svg = svg.replace(old, b"p" + hashlib.sha256(f"{name} {number}".encode()).hexdigest()[:10].encode())
+    return svg
+
+
 def _pictures(name: str, fig) -> dict[str, bytes]:
     "File name -> png and svg."
     import io
@@ -163,7 +172,7 @@ def _pictures(name: str, fig) -> dict[str, bytes]:
         with mpl.rc_context({"svg.hashsalt": name}):
             fig.savefig(buffer, format=kind, metadata=metadata)
         files[f"{name}.{kind}"] = buffer.getvalue()
-    return files
+    return files | {f"{name}.svg": _numbered_clips(files[f"{name}.svg"], name)}
 
 # %% ../../nbs/7_companion/01_figures.ipynb #0b774599
 def _check_figure(fig, name: str, data, alt: str) -> None:

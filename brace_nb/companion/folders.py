@@ -6,18 +6,23 @@
 from __future__ import annotations
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # %% auto #0
 __all__ = ['root', 'run_folder', 'run_facts', 'derived', 'output', 'artifacts', 'figures_folder']
 
 # %% ../../nbs/7_companion/00_folders.ipynb #2926671d
-def _candidates() -> list[Path]:
+_HERE = Path(__file__).resolve().parents[2] if "__file__" in globals() else Path.cwd()
+
+
+def _candidates() -> Iterator[Path]:
     "Folders that may be the checkout, the likeliest first."
     if "BRACE_NB_ROOT" in os.environ:
-        return [Path(os.environ["BRACE_NB_ROOT"])]
-    here = Path(__file__).resolve().parents[2] if "__file__" in globals() else Path.cwd()
-    return [here, *Path.cwd().resolve().parents, Path.cwd()]
+        yield Path(os.environ["BRACE_NB_ROOT"])
+        return
+    yield _HERE
+    yield from [*Path.cwd().resolve().parents, Path.cwd()]
 
 
 def root() -> Path:  # Folder that holds `settings.ini`, `nbs` and `data`

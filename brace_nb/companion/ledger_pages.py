@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from .claims import KINDS, VERDICTS, load_claims, measured_text, verdict
 from .folders import root
+from .gallery import write_gallery
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
@@ -201,4 +202,5 @@ def write_ledger(
     rows = ledger(load_claims(), _kept(folder / "claims.json", finished) | records)
     write_atomic(folder / "claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     _write_pages(rows, folder)
+    write_gallery(rows, folder)
     return rows

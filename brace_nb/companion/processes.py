@@ -5,12 +5,13 @@
 # %% ../../nbs/7_companion/08_processes.ipynb #8ad91bc2
 from __future__ import annotations
 import contextlib
+import errno
 import os
 import time
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['locked', 'follow_parent']
+__all__ = ['locked', 'follow_parent', 'about_disk', 'naming_the_disk']
 
 # %% ../../nbs/7_companion/08_processes.ipynb #b46fbc74
 def _try_lock(file) -> bool:
@@ -59,3 +60,30 @@ def follow_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+# %% ../../nbs/7_companion/08_processes.ipynb #ac61e5e2
+_CURES = dict.fromkeys([errno.ENOSPC, errno.EDQUOT, errno.EFBIG], "Free some space")
+_CURES |= dict.fromkeys([errno.EACCES, errno.EPERM, errno.EROFS], "Make it writable for you")
+_CURES |= dict.fromkeys([errno.ENOTDIR, errno.EEXIST], "Put a folder in its place")
+
+
+def about_disk(
+    error: BaseException,
+) -> str:  # Empty when the error is about something else
+    "Which file the disk refused, why, and what to do."
+    if not isinstance(error, OSError) or error.errno not in _CURES:
+        return ""
+    where = error.filename2 or error.filename or "a file of the run"
+    again = "nothing is lost, and `make figures` continues from here."
+    return f"{where} cannot be written: {error.strerror}. {_CURES[error.errno]}; {again}"
+
+# %% ../../nbs/7_companion/08_processes.ipynb #d5e9265d
+@contextlib.contextmanager
+def naming_the_disk():
+    "Turn what the disk refuses inside into an error of one line."
+    try:
+        yield
+    except OSError as error:
+        if said := about_disk(error):
+            raise RuntimeError(said) from None
+        raise

@@ -18,6 +18,11 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
+def _rest(expected: float, passed: float) -> float:
+    "Seconds that a running experiment still takes; one that is late takes a tenth of its time more."
+    return max(expected - passed, 0.1 * max(expected, passed))
+
+
 class Follow:
     "Prints which experiment starts and ends, k of n, the time so far and the time that is left."
 
@@ -26,21 +31,25 @@ class Follow:
         self.cores, self.say = cores, say
         self.start = self.beat = time.time()
         self.states, self.started, self.took = {}, {}, {}  # By name: last state, when it began, its seconds
-        known = schedule.known_seconds(todo[0].profile) if todo else {}
-        self.seconds = schedule.expected_seconds(self.todo, known)
+        profile = todo[0].profile if todo else ""
+        self.known = schedule.known_seconds(profile) if todo else {}
+        self.elsewhere = schedule.seconds_elsewhere(profile) if todo else {}
 
-    def left(self) -> float:
-        "Seconds until everything is done, by the times of earlier runs."
+    def left(self) -> str:
+        "Time until everything is done, by the times of earlier runs and of this one."
         open_ = {n: e for n, e in self.todo.items() if self.states.get(n, "running") == "running"}
+        took = {n: s for n, s in self.took.items() if self.states[n] == "done"}
+        seconds = schedule.expected_seconds(open_, self.known, self.elsewhere, took)
         passed = {n: time.time() - self.started[n] for n in open_ if n in self.started}
-        rest = {n: max(self.seconds[n] - passed.get(n, 0), 0.05 * self.seconds[n]) for n in open_}
-        return schedule.time_left(open_, rest, passed.keys(), self.cores)
+        rest = {n: _rest(seconds[n], passed.get(n, 0)) for n in open_}
+        left = schedule.time_left(open_, rest, passed.keys(), self.cores)
+        return f"{'about' if open_.keys() <= self.known.keys() else 'at least'} {_clock(left)} left"
 
     def tell(self, text: str) -> None:
         "A line with k of n, the time so far and what is left."
         ended = sum(s != "running" for s in self.states.values())
         clock = _clock(time.time() - self.start)
-        self.say(f"[{ended}/{len(self.todo)}] {clock}, about {_clock(self.left())} left  {text}", flush=True)
+        self.say(f"[{ended}/{len(self.todo)}] {clock}, {self.left()}  {text}", flush=True)
         self.beat = time.time()
 
     def _news(self, experiment: Experiment) -> dict | None:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 # %% auto #0
@@ -34,14 +35,14 @@ def set_threads(
     threads: int,  # At least 1
 ) -> None:
     "Threads of this process and of those it starts, also for libraries that are loaded already."
-    import numba
     import threadpoolctl
-    import torch
 
-    os.environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))
-    torch.set_num_threads(threads)
+    os.environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))  # read by what is loaded later
     threadpoolctl.threadpool_limits(threads)
-    numba.config.reload_config()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+    if "numba" in sys.modules:
+        sys.modules["numba"].config.reload_config()
 
 # %% ../../nbs/7_companion/08a_runner.ipynb #9f5fd5ca
 @contextlib.contextmanager
@@ -94,7 +95,7 @@ def _engine():
 
     class InThisProcess(Engine):
         @classmethod
-        def execute_managed_notebook(cls, nb_man, kernel_name, cell_seconds=0, **kwargs):
+        def execute_managed_notebook(cls, nb_man, kernel_name, cell_seconds=0, around=None, **kwargs):
             shell = CaptureShell(mpl_format="png")
             for i, cell in enumerate(nb_man.nb.cells):
                 if cell.cell_type != "code":
@@ -102,7 +103,9 @@ def _engine():
                 nb_man.cell_start(cell, i)
                 _limit(cell_seconds, _place(nb_man.nb, i))
                 try:
-                    cell.outputs = [from_dict(o) for o in shell.run(cell.source)]
+                    with around() if around else contextlib.nullcontext():
+                        outputs = shell.run(cell.source)
+                    cell.outputs = [from_dict(o) for o in outputs]
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
                 if shell.exc:
@@ -120,6 +123,7 @@ def run_notebook(
     values: dict | None = None,  # Parameters
     folder: Path | str = ".",  # Working directory of the cells
     cell_seconds: float = 0,  # Limit for one cell; 0 is none
+    around: Callable | None = None,  # Called for each cell; returns a context that the cell runs in
 ) -> None:
     "Run a notebook with papermill in this process; a cell that fails raises `PapermillExecutionError`."
     import papermill
@@ -137,4 +141,5 @@ def run_notebook(
         progress_bar=False,
         cwd=str(folder),
         cell_seconds=cell_seconds,
+        around=around,
     )

@@ -12,9 +12,11 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from ..core.files import read_json, write_atomic
 from .experiments import Experiment, find_experiments
+from . import trace
 from .folders import derived, root
 from .publishing import publish
 from .dependencies import code_closure
@@ -87,14 +89,27 @@ def _check_loaded(experiment: Experiment, loaded: set[str]) -> None:
         )
 
 
-def _execute(experiment: Experiment, work: Path) -> None:
-    "Run the notebook in this process; what it ran must be among its inputs."
+def _check_traced(experiment: Experiment, path: Path) -> int:
+    "Functions of the package that ran must be in modules among the inputs; returns how many there were."
+    found = trace.executed(path, root())
+    if strange := trace.outside(found, code_closure(experiment.sources)):
+        raise RuntimeError(f"{experiment.name} ran functions outside its inputs: {'; '.join(strange)}.")
+    return sum(map(len, found.values()))
+
+# %% ../../nbs/7_companion/10_runs.ipynb #c55f9478
+def _execute(experiment: Experiment, work: Path) -> dict:
+    "Run the notebook in this process; what it ran must be among its inputs. Returns what a trace found."
     os.environ |= _environment(experiment, work)
     set_threads(experiment.threads)
     seconds = float(os.environ.get("BRACE_NB_CELL_SECONDS", 0))
+    calls, around = work.parent / "calls.txt", None
+    calls.unlink(missing_ok=True)
+    if os.environ.get(trace.TRACE):
+        around = partial(trace.traced, calls, root() / "brace_nb")
     with package_of(root()) as loaded:
-        run_notebook(experiment.path, work / "notebook.ipynb", experiment.values, root(), seconds)
+        run_notebook(experiment.path, work / "notebook.ipynb", experiment.values, root(), seconds, around)
         _check_loaded(experiment, loaded())
+    return dict(functions=_check_traced(experiment, calls)) if around else {}
 
 # %% ../../nbs/7_companion/10_runs.ipynb #0c1b2633
 _KINDS = ("cell", "parameter", "code", "data", "packages", "results", "row")
@@ -126,14 +141,14 @@ def _prepare(experiment: Experiment, inputs: dict[str, str]) -> Path:
     return work
 
 # %% ../../nbs/7_companion/10_runs.ipynb #c02ad27f
-def _result(experiment: Experiment, work: Path, inputs: dict[str, str], seconds: float) -> dict:
+def _result(experiment: Experiment, work: Path, inputs: dict[str, str], run: dict) -> dict:
     "What a finished run is: its inputs, its files, a digest of what others read."
     own = ("inputs.json", "run.json", "notebook.ipynb")
     paths = sorted(p for p in work.rglob("*") if p.is_file() and p.name not in own)
     files = {p.relative_to(work).as_posix(): digest(p) for p in paths}
     made = digest(work / "output") if (work / "output").exists() else ""
     facts = dict(name=experiment.name, profile=experiment.profile, fingerprint=inputs)
-    return facts | dict(files=files, output=made, run=provenance(seconds))
+    return facts | dict(files=files, output=made, run=run)
 
 
 def stamp(
@@ -156,8 +171,8 @@ def run_one(
         if missing := [k for k, v in inputs.items() if v == "missing"]:
             raise RuntimeError(f"{name} cannot run without the {', '.join(missing)}.")
         work, start = _prepare(experiment, inputs), time.time()
-        _execute(experiment, work)
-        result = _result(experiment, work, inputs, time.time() - start)
+        found = _execute(experiment, work)
+        result = _result(experiment, work, inputs, provenance(time.time() - start) | found)
         write_atomic(work / "result.json", json.dumps(result, indent=1, ensure_ascii=False))
         swap(experiment)
     publish(experiment)

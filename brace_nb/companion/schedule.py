@@ -12,16 +12,32 @@ from .folders import derived, root
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['known_seconds', 'remember_seconds', 'expected_seconds', 'longest_chains', 'time_left']
+__all__ = ['known_seconds', 'seconds_elsewhere', 'remember_seconds', 'expected_seconds', 'longest_chains', 'quick_figure',
+           'priorities', 'time_left']
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #541fda32
 def known_seconds(
     profile: str,  # Name of a profile
 ) -> dict[str, float]:  # Experiment -> seconds of its last run, here or where the figures were made
     "How long experiments took."
-    committed, own = root() / "figures/profiles.json", derived(profile) / "seconds.json"
-    there = read_json(committed).get(profile, {}).get("seconds", {}) if committed.exists() else {}
-    return there | (read_json(own) if own.exists() else {})
+    own = derived(profile) / "seconds.json"
+    return _committed().get(profile, {}).get("seconds", {}) | (read_json(own) if own.exists() else {})
+
+
+def _committed() -> dict:
+    "What is known of every profile where the figures were made."
+    path = root() / "figures/profiles.json"
+    return read_json(path) if path.exists() else {}
+
+
+def seconds_elsewhere(
+    profile: str,  # Name of a profile
+) -> dict[str, float]:  # Experiment -> its longest time under the other profiles
+    "How long experiments took under other profiles."
+    found = {}
+    for other in (c.get("seconds", {}) for name, c in _committed().items() if name != profile):
+        found |= {name: max(s, found.get(name, 0)) for name, s in other.items()}
+    return found
 
 
 def remember_seconds(
@@ -34,13 +50,29 @@ def remember_seconds(
     write_atomic(path, json.dumps(known | seconds, indent=1, sort_keys=True))
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #3be50f78
+_USUAL = 10.0  # Seconds, where nothing at all is known
+_STEADY = 60.0  # Seconds of evidence that a new machine is as fast as the old one
+
+
+def _ratio(took: dict[str, float], reference: dict[str, float], steady: float) -> float:
+    "How much longer than the reference; both are given `steady` seconds on top, so that little says little."
+    both = took.keys() & reference.keys()
+    over = sum(took[n] for n in both) + steady
+    return over / (sum(reference[n] for n in both) + steady) if both else 1.0
+
+
 def expected_seconds(
     found: dict[str, Experiment],
     known: dict[str, float],  # From `known_seconds`
-) -> dict[str, float]:  # One for each experiment; the median of the others where nothing is known
-    "How long each experiment will take."
-    usual = statistics.median(known.values()) if known else 10.0
-    return {name: max(0.1, known.get(name, usual)) for name in found}
+    elsewhere: dict[str, float] | None = None,  # From `seconds_elsewhere`
+    took: dict[str, float] | None = None,  # What experiments of this very run took
+) -> dict[str, float]:  # One for each experiment
+    "How long each experiment will take: as before on a machine as fast as this one, else in proportion."
+    took, elsewhere = took or {}, elsewhere or {}
+    faster, larger = _ratio(took, known, _STEADY), _ratio(known | took, elsewhere, 0)
+    times = {n: larger * s for n, s in elsewhere.items()} | {n: faster * s for n, s in known.items()}
+    usual = statistics.median(times.values()) if times else _USUAL
+    return {name: max(0.1, times.get(name, usual)) for name in found}
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #c278bbcd
 def longest_chains(
@@ -53,6 +85,25 @@ def longest_chains(
         after = [chains[other] for other in chains if name in found[other].needs]
         chains[name] = seconds[name] + max(after, default=0)
     return chains
+
+
+def quick_figure(
+    found: dict[str, Experiment],
+    seconds: dict[str, float],
+) -> str | None:  # None when every figure needs the results of another experiment
+    "The experiment that shows a figure soonest."
+    alone = [n for n, e in found.items() if not e.needs and any("save_figure" in s for s in e.sources)]
+    return min(alone, key=seconds.get, default=None)
+
+
+def priorities(
+    found: dict[str, Experiment],  # In an order that respects the needs
+    seconds: dict[str, float],
+) -> dict[str, int]:  # Experiment -> the larger, the earlier
+    "A quick figure first, then the longest chains."
+    chains = longest_chains(found, seconds)
+    first = quick_figure(found, seconds)
+    return {n: int(max(chains.values()) + 1 if n == first else chain) for n, chain in chains.items()}
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #6bc7800c
 def _start(free: float, ready: list[str], chains: dict, seconds: dict, running: dict) -> None:

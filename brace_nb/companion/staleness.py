@@ -8,12 +8,14 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from functools import lru_cache
 from pathlib import Path
 from .claims import load_claims
 from .dependencies import code_closure, code_digest, module_of
 from .experiments import Experiment
 from .folders import derived, root
+from .memory import save_memory
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
@@ -131,14 +133,26 @@ def result_of(
     except ValueError:
         return None
 
-# %% ../../nbs/7_companion/07_staleness.ipynb #20213202
+# %% ../../nbs/7_companion/07_staleness.ipynb #cd80655d
+_SETTLED = 2_000_000_000  # Nanoseconds after which a change of a file shows in its times
+
+
+@lru_cache(maxsize=None)
+def _digest_once(path: Path, *state: int) -> str:
+    "The digest of a file that has not changed since it was looked at; a run asks several times."
+    return digest(path)
+
+
 def _fault(path: Path, digits: str) -> str:
     "What is wrong with a file of a result; empty when nothing is."
     if not path.is_file():
         return "was deleted"
-    return "" if digest(path) == digits else "is damaged"
+    state = path.stat()
+    settled = time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) > _SETTLED
+    made = _digest_once(path, state.st_ino, state.st_size, state.st_ctime_ns) if settled else digest(path)
+    return "" if made == digits else "is damaged"
 
-
+# %% ../../nbs/7_companion/07_staleness.ipynb #20213202
 def damaged(
     experiment: Experiment,
 ) -> list[str]:  # Sentences; empty when all is well, or when there is no result
@@ -173,6 +187,7 @@ def stale(
         why += [f"needs {need}, which has to run" for need in experiment.needs if need in reasons]
         if why:
             reasons[name] = why
+    save_memory()
     return reasons
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #82df73b1

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .arguments import checked, floats
+
 # %% auto #0
-__all__ = ['as_tensor', 'widen', 'check_finite', 'rows', 'normalize', 'like', 'random_rotation']
+__all__ = ['as_tensor', 'widen', 'check_finite', 'rows', 'normalize', 'one_type', 'broadcast', 'like', 'random_rotation']
 
 # %% ../../nbs/0_core/00_arrays.ipynb #95fbb9b7
 _NATIVE = {"uint16": np.int32, "uint32": np.int64, "uint64": np.float64, "bfloat16": np.float32}
@@ -57,6 +59,7 @@ def as_tensor(
         return torch.from_numpy(a)
 
 # %% ../../nbs/0_core/00_arrays.ipynb #8a0dd22a
+@checked
 def widen(
     t: Tensor,  # Real, any dtype
 ) -> Tensor:  # float32 or float64
@@ -67,6 +70,7 @@ def widen(
     return t.to(torch.float64 if exact else torch.float32)
 
 # %% ../../nbs/0_core/00_arrays.ipynb #7c49d999
+@checked
 def check_finite(
     t: Tensor,  # Shape (..., D); of integers nothing is asked
     name: str = "embeddings",  # For the error
@@ -83,6 +87,7 @@ def check_finite(
         raise ValueError(f"{name} must be finite; {where}. {cure}")
 
 # %% ../../nbs/0_core/00_arrays.ipynb #499b8761
+@checked
 def rows(
     x,  # Embeddings or features, shape (N, D), numpy or torch
     name: str = "embeddings",  # For the error
@@ -116,9 +121,11 @@ def _check_directions(t, name):
         )
 
 # %% ../../nbs/0_core/00_arrays.ipynb #db1e1ac1
+@checked(t=floats("... D>0"))
 def normalize(
     t: Tensor,  # Finite, floating, shape (..., D)
     name: str = "embeddings",  # For the error
+    zero: bool = False,  # May rows of zeros stay zeros?
 ) -> Tensor:  # The same directions, each of length 1
     "Rows of unit length, at any scale; a row of zeros has no direction and is an error."
     length = torch.linalg.vector_norm(t, dim=-1, keepdim=True)
@@ -126,9 +133,33 @@ def normalize(
     safe = (length > limits.tiny**0.5 / limits.eps) & (length < limits.max**0.5)
     if safe.all():
         return t / length
-    _check_directions(t, name)
+    if not zero:
+        _check_directions(t, name)
     scaled = torch.where(safe, t, _power_of_two(t))
-    return scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return scaled / torch.where(length > 0, length, 1)
+
+# %% ../../nbs/0_core/00_arrays.ipynb #9db3a2b9
+def one_type(
+    *tensors: Tensor,  # In floating point
+) -> list:  # The same numbers in the widest of their types
+    "Tensors that can be multiplied with each other; those of one type are returned as they are."
+    dtype = tensors[0].dtype
+    for t in tensors[1:]:
+        dtype = torch.promote_types(dtype, t.dtype)
+    return [t.to(dtype) for t in tensors]
+
+
+def broadcast(
+    names: str,  # What they are, for the error
+    *tensors: Tensor,
+) -> tuple:  # The same numbers in one shape
+    "Tensors in the shape that all of them fit."
+    try:
+        return torch.broadcast_tensors(*tensors)
+    except RuntimeError:
+        got = " and ".join(str(tuple(t.shape)) for t in tensors)
+        raise ValueError(f"{names} must have shapes that fit each other; got {got}.") from None
 
 # %% ../../nbs/0_core/00_arrays.ipynb #cf2b73be
 def like(
@@ -144,6 +175,7 @@ def like(
     return torch.from_numpy(np.ascontiguousarray(result)).to(model.device)
 
 # %% ../../nbs/0_core/00_arrays.ipynb #51c82b1a
+@checked
 def random_rotation(
     dim: int,  # D >= 1
     seed=0,  # Integer, or a numpy Generator to draw from

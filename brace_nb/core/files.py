@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['atomic_path', 'write_atomic', 'existing_file', 'malformed', 'read_json']
+__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'check_expansion', 'read_json']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 @contextlib.contextmanager
@@ -19,8 +19,10 @@ def atomic_path(
     path,  # Where the file shall be; its folder is created
 ):  # A path beside it to write to
     "Write a file under a temporary name and rename it when the block has ended without an error."
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # a link stays; what it leads to is replaced
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        raise IsADirectoryError(f"{path} is a folder or a device, not a file. Choose another name.")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield part
@@ -62,6 +64,22 @@ def malformed(
 ) -> ValueError:  # To raise
     "The error for a file that is not what it should be."
     return ValueError(f"{path} is not what was expected. Expected {expected}; got {got}.")
+
+# %% ../../nbs/0_core/01_files.ipynb #694e0a42
+EXPANDED = 4 * 2**30  # bytes that an archive may expand to; BRACE_NB_MAX_BYTES sets another limit
+
+
+def check_expansion(
+    path,  # An archive
+    size: int,  # Bytes that it announces to expand to
+) -> None:
+    "Raise ValueError when an archive expands beyond the limit, and beyond twice its own size."
+    limit = int(os.environ.get("BRACE_NB_MAX_BYTES", EXPANDED))
+    if size > max(limit, 2 * Path(path).stat().st_size):
+        raise ValueError(
+            f"{path} expands to {size / 2**20:,.0f} MiB; the limit is {limit / 2**20:,.0f} MiB. "
+            "Set BRACE_NB_MAX_BYTES when you trust it, or unpack it first."
+        )
 
 # %% ../../nbs/0_core/01_files.ipynb #621eaa49
 def read_json(

@@ -5,21 +5,24 @@
 # %% ../../nbs/0_core/02_matrix_files.ipynb #dbf1335f
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from .files import existing_file, malformed
+from .files import check_expansion, existing_file, malformed
 
 # %% auto #0
 __all__ = ['MATRIX_FORMATS', 'read_arrays', 'MatrixFile', 'open_matrix']
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #99e55a9c
 def _is_list(kind):
+    "Is it a list of numbers?"
     import pyarrow.types as is_
 
-    return is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind)
+    listed = is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind)
+    return listed and (is_.is_floating(kind.value_type) or is_.is_integer(kind.value_type))
 
 
 def _lengths(column):
@@ -48,13 +51,26 @@ def _matrix_of_lists(path, column, start):
     return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #69218fd2
+def _mapped(path):
+    "A .npy file as a read-only map."
+    found = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(found, np.ndarray):
+        raise ValueError("it is an archive. Rename it to .npz")
+    return found
+
+
 def _npy_arrays(path):
-    return {"embedding": np.load(path, mmap_mode="r", allow_pickle=False)}
+    return {"embedding": _mapped(path)}
 
 
 def _npz_arrays(path):
+    with zipfile.ZipFile(path) as archive:
+        check_expansion(path, sum(member.file_size for member in archive.infolist()))
     with np.load(path, allow_pickle=False) as file:
-        return {k: file[k] for k in file.files}
+        arrays = {k: file[k] for k in file.files}
+    if strange := [k for k, a in arrays.items() if not isinstance(a, np.ndarray)]:
+        raise ValueError(f"its members {strange[:5]} are no arrays")
+    return arrays
 
 
 def _safetensors_arrays(path):
@@ -121,7 +137,7 @@ class MatrixFile:
     def read(self) -> np.ndarray:  # Shape (rows, dim); a read-only map for .npy; bfloat16 as float32
         "All rows at once."
         if self.path.suffix == ".npy":
-            return np.load(self.path, mmap_mode="r", allow_pickle=False)
+            return _mapped(self.path)
         parts = [np.asarray(_without_bfloat16(part)) for part in self.chunks(max(self.rows, 1))]
         return np.concatenate(parts) if parts else np.empty((0, self.dim), np.float32)
 
@@ -140,12 +156,22 @@ def _chosen(path, key, names):
     return key
 
 
+_WIDEST = 2**24  # more dimensions than that are a damaged header
+
+
+def _check_shape(path, shape):
+    "Rows and dimensions that can be."
+    if min(shape) < 0 or shape[1] > _WIDEST:
+        raise ValueError(f"{path}: the header says {tuple(shape)}, no shape of embeddings. It is damaged.")
+
+# %% ../../nbs/0_core/02_matrix_files.ipynb #199a95cb
 def _of_array(path, found, part):
     "The file of one array; `part` reads rows i to j."
     if found.ndim != 2 or found.dtype.kind not in "fiub":
         raise ValueError(
             f"{path}: embeddings must be a numeric array (rows, D); got {found.dtype} {found.shape}."
         )
+    _check_shape(path, found.shape)
     n = len(found)
     return MatrixFile(
         path, *found.shape, str(found.dtype), lambda size: (part(i, i + size) for i in range(0, n, size))
@@ -155,17 +181,13 @@ def _of_array(path, found, part):
 _PLAIN = "a .npy file must hold one plain numeric array"
 
 
-def _mapped(path):
-    return np.load(path, mmap_mode="r", allow_pickle=False)
-
-
 def _open_npy(path, key):
+    if key is not None:
+        raise ValueError(f"{path}: {_PLAIN}, which has no name; got key {key!r}. Leave `key` out.")
     try:
         found = _mapped(path)
-    except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path}: {_PLAIN}; got another: {error}") from error
-    if not isinstance(found, np.ndarray):
-        raise ValueError(f"{path}: {_PLAIN}; got an archive. Rename it to .npz.")
+    except (ValueError, EOFError, OSError, OverflowError, MemoryError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: {_PLAIN}; got another: {error}.") from error
     return _of_array(path, found, lambda i, j: _mapped(path)[i:j])
 
 
@@ -194,6 +216,7 @@ def _open_safetensors(path, key):
     key, shape, dtype = _header(path, key)
     if len(shape) != 2:
         raise ValueError(f"{path}: embeddings must be a tensor (rows, D); got {key} of shape {tuple(shape)}.")
+    _check_shape(path, shape)
 
     def chunks(size):
         for i in range(0, shape[0], size):
@@ -204,6 +227,12 @@ def _open_safetensors(path, key):
     return MatrixFile(path, *shape, dtype, chunks)
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #cd6a7b07
+def _holds_numbers(kind):
+    import pyarrow.types as is_
+
+    return _is_list(kind) or is_.is_floating(kind) or is_.is_integer(kind) or is_.is_boolean(kind)
+
+
 def _columns(path, schema, key):
     "The columns that make the matrix: those asked for, else the lists, else the floating-point ones."
     import pyarrow.types as is_
@@ -212,6 +241,8 @@ def _columns(path, schema, key):
     if strange := [c for c in asked if c not in schema.names]:
         raise ValueError(f"{path}: has no columns {strange}; there are {', '.join(schema.names[:20])}.")
     chosen = [schema.field(c) for c in asked]
+    if strange := [f"{c.name}: {c.type}" for c in chosen if not _holds_numbers(c.type)]:
+        raise ValueError(f"{path}: embeddings must be numbers, or lists of numbers; got columns {strange}.")
     chosen = chosen or [c for c in schema if _is_list(c.type)]
     chosen = chosen or [c for c in schema if is_.is_floating(c.type)]
     if not chosen or len(chosen) > 1 and any(_is_list(c.type) for c in chosen):

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from .arguments import checked, function, many
+
 # %% auto #0
 __all__ = ['thread_count', 'parallel_map']
 
@@ -42,6 +44,7 @@ class _Shared:
                 self.failed[i] = error
 
 # %% ../../nbs/0_core/03_parallel.ipynb #785620f6
+@checked(work=function, items=many)
 def parallel_map(
     work: Callable,  # Called with one item
     items: Iterable,  # Taken one after the other

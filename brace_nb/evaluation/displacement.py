@@ -9,6 +9,7 @@ import torch
 
 from ..core import like
 from .geometry import paired_rows
+from ..core.arguments import checked, size
 
 # %% auto #0
 __all__ = ['procrustes', 'movement', 'knn_overlap']
@@ -33,7 +34,12 @@ def movement(
     a, b = paired_rows(before, after, unit=False)
     if rigid:
         a = a @ procrustes(a, b)
-    return like((a - b).norm(dim=1), before, after)
+    moved, limits = (a - b).norm(dim=1), torch.finfo(a.dtype)
+    if not (
+        (moved > limits.tiny**0.5 / limits.eps) & (moved < limits.max**0.5)
+    ).all():  # squares may not exist
+        moved = (a.double() - b.double()).norm(dim=1).to(a.dtype)
+    return like(moved, before, after)
 
 # %% ../../nbs/5_evaluation/05_displacement.ipynb #5ff29931
 def _nearest(x, i, step, k):
@@ -44,6 +50,7 @@ def _nearest(x, i, step, k):
     return near.scatter_(1, S.topk(k, 1).indices, True)
 
 
+@checked(chunk=size)
 def knn_overlap(
     x,  # Embeddings, shape (N, D1), numpy or torch
     y,  # Other embeddings of the same rows, shape (N, D2)

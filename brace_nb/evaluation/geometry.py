@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..core import like, normalize, rows
+from ..core.arguments import checked, positive, several, share, size
 
 # %% auto #0
 __all__ = ['unit_rows', 'paired_rows', 'alignment', 'uniformity', 'sphere_uniformity', 'simplex_uniformity', 'modality_gap',
@@ -32,6 +33,7 @@ def paired_rows(x, y, unit=True, same_width=True):
     return a, b
 
 # %% ../../nbs/5_evaluation/03_geometry.ipynb #026f1da9
+@checked
 def alignment(
     x,  # Embeddings, shape (N, D), numpy or torch
     y,  # Embeddings that belong to the same rows, shape (N, D)
@@ -43,6 +45,7 @@ def alignment(
     return like((squared if power == 2 else squared.pow(power / 2)).mean(), x, y)
 
 
+@checked(t=positive, chunk=size)
 def uniformity(
     x,  # Embeddings, shape (N, D), N >= 2, numpy or torch
     t: float = 2,  # Inverse width of the kernel
@@ -59,6 +62,7 @@ def uniformity(
     return like((torch.stack(parts).logsumexp(0) - math.log(n * (n - 1) / 2)).to(a.dtype), x)
 
 # %% ../../nbs/5_evaluation/03_geometry.ipynb #2730df23
+@checked(dim=size, t=positive)
 def sphere_uniformity(
     dim: int,  # D
     t: float = 2,  # Inverse width of the kernel
@@ -71,6 +75,7 @@ def sphere_uniformity(
     return math.log(total) - 2 * t
 
 
+@checked(n=several, t=positive)
 def simplex_uniformity(
     n: int,  # Points, at most D + 1
     t: float = 2,  # Inverse width of the kernel
@@ -92,6 +97,7 @@ def modality_gap(
     return like((a.mean(0) - b.mean(0)).norm(), x, y)
 
 # %% ../../nbs/5_evaluation/03_geometry.ipynb #67b0f07c
+@checked
 def modality_accuracy(
     x,  # Embeddings of one modality, shape (N, D), N >= 4
     y,  # Embeddings of the same things in the other, shape (N, D)
@@ -162,6 +168,7 @@ def participation_ratio(
     return (power.sum().square() / power.square().sum()).item()
 
 # %% ../../nbs/5_evaluation/03_geometry.ipynb #a3373347
+@checked(bound=share)
 def coordinate_share(
     dim: int,  # D >= 2
     bound: float,  # 0..1

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core import as_tensor
+from ..core.arguments import array, checked, count, finite, labels, share, sizes
 
 # %% auto #0
 __all__ = ['TRAJECTORIES', 'firing', 'target_invariance', 'invariance_score', 'trajectory']
@@ -47,6 +48,8 @@ def _view_rows(h, items):
             f"features must have shape (items, views, units); got {h.shape}. "
             "Rows (views, units) need `items`, the item of each row."
         )
+    if not h.size:
+        raise ValueError(f"features need at least one item, view and unit; got {h.shape}.")
     if items is None:
         items, h = np.repeat(np.arange(len(h)), h.shape[1]), h.reshape(-1, h.shape[-1])
     _check_view_rows(h)
@@ -64,6 +67,7 @@ def _classes(labels, count):
     return number, len(names)
 
 # %% ../../nbs/5_evaluation/09_invariance.ipynb #43b3996e
+@checked(h=finite("n>0 units"), firing_rate=share)
 def firing(
     h,  # Values, shape (n, units), higher fires; numpy or torch
     firing_rate: float,  # Wanted share of the rows on which each unit fires, in (0, 1)
@@ -125,6 +129,7 @@ def _usual_rate(firing_rate, classes):
     return max(1 / classes, 0.05) if firing_rate is None else firing_rate
 
 
+@checked(labels=labels, firing_rate=share)
 def target_invariance(
     h,  # Features, shape (items, views, units), or rows (views, units) with `items`; numpy or torch
     labels,  # Class of each item
@@ -201,6 +206,7 @@ def _facts(response, realized, number, classes):
     return dict(realized=(float(alive.min()), float(alive.mean()), float(alive.max())), classes=classes)
 
 # %% ../../nbs/5_evaluation/09_invariance.ipynb #69efa81d
+@checked(labels=labels, ks=sizes, firing_rate=share, permutations=count)
 def invariance_score(
     h,  # Features, shape (items, views, units), or rows (views, units) with `items`; numpy or torch
     labels,  # Class of each item
@@ -232,6 +238,7 @@ TRAJECTORIES = {  # name -> views as (angle in degrees, magnification, shift rig
 }
 
 
+@checked(rgba=array("N S S 4"))
 def trajectory(
     rgba,  # Pictures, uint8 RGBA, shape (N, S, S, 4), numpy or torch
     name: str,  # A key of TRAJECTORIES

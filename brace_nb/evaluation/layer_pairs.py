@@ -8,13 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core import like
+from ..core import like, many
 from .long_rows import moments
 from brace_nb.evaluation.similarity_index import (
     check_same_rows,
     cka_ratio,
     feature_rows,
     full_precision,
+    in_range,
     no_structure,
     pair_count,
     warn_undefined,
@@ -27,6 +28,8 @@ __all__ = ['MinibatchCKA', 'cka_matrix', 'StreamingCKA']
 # %% ../../nbs/5_evaluation/07_layer_pairs.ipynb #fac4a723
 def _named_layers(layers, who):
     "Names and features of some layers."
+    if not isinstance(layers, dict):
+        many(layers, who)
     named = layers if isinstance(layers, dict) else {f"{who}[{i}]": x for i, x in enumerate(layers)}
     if not named:
         raise ValueError(f"{who} is empty; pass at least one layer's features of shape (n, d).")
@@ -122,7 +125,12 @@ def cka_matrix(
     unbiased: bool = True,  # As in `cka`
 ):  # Shape (L, M), in [-1, 1]; NaN rows or columns, with a warning, for layers without structure
     "CKA of all pairs of layers as one matrix product (Gram matrices of the features' type, then float64)."
-    return MinibatchCKA(unbiased).update(layers_a, layers_b).compute()
+    a = {name: in_range(x) for name, x in _named_layers(layers_a, "layers_a").items()}
+    b = a
+    if layers_b is not layers_a:
+        b = {name: in_range(x) for name, x in _named_layers(layers_b, "layers_b").items()}
+    found = MinibatchCKA(unbiased).update(a, b).compute()
+    return like(found, *_values(layers_a), *_values(layers_b))
 
 # %% ../../nbs/5_evaluation/07_layer_pairs.ipynb #a7a60b7f
 class _Stream:

@@ -27,7 +27,7 @@ def _tensors_of(batch):
     "The tensors of a batch."
     if isinstance(batch, Tensor):
         return [batch]
-    parts = batch.values() if isinstance(batch, dict) else batch
+    parts = batch.values() if isinstance(batch, dict) else batch if np.iterable(batch) else ()
     return [p for p in parts if isinstance(p, Tensor)]
 
 
@@ -36,7 +36,7 @@ def end_positions(
 ) -> Tensor:  # int64, shape (B,)
     "Place of the end token by CLIP's rule: it has the largest id."
     tokens = next((t for t in _tensors_of(batch) if not t.is_floating_point() and t.ndim == 2), None)
-    if tokens is None:
+    if tokens is None or tokens.is_complex() or not tokens.shape[1]:
         raise ValueError(
             "end tokens need token ids (an integer matrix); got no token ids in the batch. "
             "Pass positions=function from a batch to the places of the end tokens, shape (B,)."

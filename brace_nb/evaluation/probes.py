@@ -5,6 +5,7 @@
 # %% ../../nbs/5_evaluation/02_probes.ipynb #6ccca07f
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from ..core import as_tensor
 from .zero_shot_classes import classify, expected_calibration_error
+from ..core.arguments import array, checked, many, positive, size
 
 # %% auto #0
 __all__ = ['STRENGTHS', 'linear_probe', 'probe_controls', 'pixel_features', 'word_features', 'multilabel_probe']
@@ -97,12 +99,21 @@ def _class_names(train):
     return names
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #2703b25e
+def _increasing(strengths):
+    "Strengths in ascending order, after a check."
+    if not len(strengths):
+        raise ValueError("strengths must be positive numbers, at least one; got none.")
+    for c in strengths:
+        positive(c, "a strength")
+    return sorted(map(float, strengths))
+
+# %% ../../nbs/5_evaluation/02_probes.ipynb #774ba6d5
 def _strength_path(x, y, xv, yv, strengths, max_iter):
     "C -> accuracy on val, NaN without convergence; from strong to weak, each starts at the last answer."
     from sklearn.linear_model import LogisticRegression
 
     model, path = LogisticRegression(max_iter=max_iter, warm_start=True), {}
-    for c in sorted(float(s) for s in strengths):
+    for c in _increasing(strengths):
         done = _fit(model.set_params(C=c), x, y) < max_iter
         path[c] = float((model.predict(xv) == yv).mean()) if done else np.nan
     if all(np.isnan(v) for v in path.values()):
@@ -131,6 +142,7 @@ def _refit(path, x, y, max_iter):
     return model, iterations
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #ea5e3009
+@checked(strengths=many, max_iter=size)
 def linear_probe(
     train,  # (features (N, D), labels (N,)) to fit, numpy or torch; labels are whole numbers or strings
     val,  # The same, to choose C
@@ -156,6 +168,7 @@ def linear_probe(
     )
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #62bc8851
+@checked
 def probe_controls(
     train,
     val,
@@ -173,6 +186,7 @@ def probe_controls(
     )
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #99829ad5
+@checked(images=array, size=size)
 def pixel_features(
     images,  # Pictures, uint8 RGB or RGBA, shape (N, S, S, 3 or 4), numpy or torch
     size: int = 8,  # Side of the shrunken picture; must divide S
@@ -180,6 +194,9 @@ def pixel_features(
     "Raw pixels as features: the mean colors of size x size boxes."
     from brace_nb.foundations import on_background
 
+    if len(np.shape(images)) != 4 or 0 in np.shape(images):
+        raise ValueError(f"pictures must be (N, S, S, 3 or 4), at least one; got {tuple(np.shape(images))}.")
+    images = as_tensor(images, "pictures")
     rgb = on_background(images) if images.shape[-1] == 4 else images
     x = np.asarray(rgb.cpu() if isinstance(rgb, Tensor) else rgb, np.float32) / 255
     if x.ndim != 4 or x.shape[1] != x.shape[2] or x.shape[1] % size:
@@ -189,7 +206,8 @@ def pixel_features(
     k = x.shape[1] // size
     return x.reshape(len(x), size, k, size, k, 3).mean((2, 4)).reshape(len(x), -1)
 
-
+# %% ../../nbs/5_evaluation/02_probes.ipynb #195cf62b
+@checked(texts=many)
 def word_features(
     texts,  # Training texts; they define the vocabulary
     *others,  # Further lists of texts
@@ -200,6 +218,8 @@ def word_features(
     bad = [i for i, t in enumerate(texts) if not isinstance(t, str)]
     if bad:
         raise ValueError(f"texts must be strings; got other things in entries {bad[:5]}.")
+    if not any(re.search(r"\w", t) for t in texts):
+        raise ValueError("the training texts define the vocabulary; got none with a word in it.")
     model = CountVectorizer(binary=True, token_pattern=r"(?u)\w+").fit(texts)
     return [model.transform(t).toarray().astype(np.float32) for t in (texts, *others)]
 
@@ -237,6 +257,7 @@ def _average_precision(scores, y):
     return np.array([average_precision_score(t, s) if t.any() else np.nan for t, s in pairs])
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #d39cbb39
+@checked(strengths=many, max_iter=size)
 def multilabel_probe(
     train,
     val,
@@ -247,7 +268,7 @@ def multilabel_probe(
     "One logistic regression for each label, judged by average precision over the labels present in test."
     (x, y), (xv, yv), (xt, yt) = _standardized(train, val, test, _boolean_labels)
     on_val = {}
-    for c in sorted(map(float, strengths)):
+    for c in _increasing(strengths):
         on_val[c] = np.nanmean(_average_precision(*_label_scores(c, max_iter, x, y, xv), yv))
     best = max(on_val, key=on_val.get)
     both, labels = np.concatenate([x, xv]), np.concatenate([y, yv])

@@ -67,6 +67,14 @@ def _entries(path):
     return values
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #49c6636a
+def _given(what, wanted, values):
+    "The values, one in every row; captions are looked at later, one by one."
+    missing = [i for i, v in enumerate(values) if v is None or v != v]
+    if missing and what != "captions":
+        raise ValueError(f"{what}: {wanted} has no value in rows {missing[:5]}. Drop these rows.")
+    return values
+
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #2b2fc9e2
 def read_column(what, wanted, columns, rows, source):
     "Values of a column by name, from its own file, or by its usual name; None where there is none."
     if wanted is None:
@@ -78,7 +86,7 @@ def read_column(what, wanted, columns, rows, source):
             f"{what}: {source} has no column {wanted!r}; it has {sorted(columns) or 'none'}. "
             "Or give a .npy or .txt file with one value a row."
         )
-    values = columns[wanted] if wanted in columns else _entries(Path(wanted))
+    values = _given(what, wanted, columns[wanted] if wanted in columns else _entries(Path(wanted)))
     if len(values) != rows:
         raise ValueError(
             f"{what}: {wanted} has {len(values)} values for the {rows} rows of {source}; they must match."

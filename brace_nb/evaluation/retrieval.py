@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core import as_tensor, like, widen
+from ..core.arguments import checked, ids, many, size, sizes
 
 # %% auto #0
 __all__ = ['relevant_pairs', 'ranks', 'summarize_ranks', 'chance_recall', 'recall_at_k', 'retrieval_report', 'same_text',
@@ -27,6 +28,7 @@ def _from_matrix(relevant, queries, items):
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #e8b2be20
 def _item_lists(relevant, queries):
     "Items of each query as a list of arrays."
+    many(relevant, "relevant")
     if len(relevant) != queries:
         raise ValueError(f"`relevant` needs one entry for each of {queries} queries; got {len(relevant)}.")
     lists = [np.atleast_1d(np.asarray(r)) for r in relevant]
@@ -119,6 +121,7 @@ def _scores(similarity):
     return t
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #a849ab75
+@checked(chunk=size)
 def ranks(
     similarity,  # Scores, higher is more alike, shape (N queries, M items), numpy or torch
     relevant=None,  # None: item i for query i; N item numbers; N lists of them; or boolean (N, M)
@@ -135,6 +138,7 @@ def _whole_numbers(ks):
     return ks
 
 
+@checked(ks=sizes)
 def summarize_ranks(
     rank,  # Ranks, 1 is best, shape (N,), numpy or torch
     ks=(1, 5, 10),  # List lengths
@@ -147,6 +151,7 @@ def summarize_ranks(
     return recall | {"MedR": float(np.median(rank)), "MRR": float((1 / rank).mean())}
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #f1531195
+@checked(k=size, items=size, relevant=ids)
 def chance_recall(
     k: int,  # List length
     items: int,  # Size of the gallery
@@ -165,6 +170,7 @@ def chance_recall(
     return float(1 - np.average(miss, weights=weight))
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #80fec91a
+@checked(ks=sizes)
 def recall_at_k(
     similarity,  # Scores, higher is more alike, shape (N queries, M items), numpy or torch
     ks=(1, 5, 10),  # List lengths
@@ -189,6 +195,7 @@ def _one_way(way, scores, query, item, ks):
     return summary | chance | {"queries": n, "gallery": items}
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #df4d3081
+@checked(ks=sizes)
 def retrieval_report(
     similarity,  # Scores, images x texts (or any rows x columns), higher is more alike, numpy or torch
     relevant=None,  # As in `ranks`, for the rows; the columns get the transpose
@@ -204,6 +211,7 @@ def retrieval_report(
     }
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #68e4a01c
+@checked(texts=many, owner=ids)
 def same_text(
     texts,  # M texts; compared as they are, so normalize them before
     owner=None,  # Image of each text, M whole numbers from 0; None: text j belongs to image j
@@ -225,6 +233,7 @@ def same_text(
     return [sorted(s) for s in own]
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #dbfb8f4a
+@checked(chunk=size)
 def embedding_ranks(
     queries,  # Embeddings, shape (N, D), numpy or torch; compared by dot product
     gallery,  # Embeddings, shape (M, D)

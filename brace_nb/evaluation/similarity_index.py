@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from ..core import as_tensor, like, widen
+from ..core.arguments import array, checked, count, finite, floats
 
 # %% auto #0
-__all__ = ['HSIC_FORMS', 'center', 'feature_rows', 'check_same_rows', 'full_precision', 'centered_gram', 'pair_count',
+__all__ = ['HSIC_FORMS', 'center', 'feature_rows', 'in_range', 'check_same_rows', 'full_precision', 'centered_gram', 'pair_count',
            'hollow_gram', 'HSICForm', 'hsic', 'no_structure', 'cka_ratio', 'why_undefined', 'warn_undefined', 'cka',
            'null_sd', 'cka_z', 'permuted_cka']
 
@@ -40,6 +41,19 @@ def feature_rows(x, who="features"):
             "Flatten every sample to one row."
         )
     return widen(x)
+
+# %% ../../nbs/5_evaluation/06_similarity_index.ipynb #84396c7b
+def in_range(x):
+    "Features at a scale whose fourth powers exist; CKA does not depend on it, nor do its bits."
+    top = x.detach().abs().amax((-2, -1), keepdim=True) if x.numel() else x.new_ones(())
+    limits = torch.finfo(x.dtype)
+    far = ((top > limits.max**0.2) | (top < limits.tiny**0.2)) & (top > 0) & top.isfinite()
+    if not far.any():
+        return x
+    exponent = torch.where(far, torch.frexp(top).exponent, 0)
+    half = torch.div(exponent, 2, rounding_mode="floor")
+    one = torch.ones_like(top)
+    return x * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #f469c1c7
 def check_same_rows(x, y, unbiased):
@@ -75,6 +89,7 @@ def _u_centered(gram, squares):
     return A.masked_fill(torch.eye(n, dtype=torch.bool, device=A.device), 0)
 
 
+@checked(x=floats("... n d"))
 def centered_gram(
     x,  # Features, floating tensor of shape (..., n, d)
     unbiased,  # U-centered; else HKH
@@ -105,6 +120,7 @@ def _feature_form(x, y, unbiased):
     return cross - (a * b).sum(-1) + (a.sum(-1) * b.sum(-1) / (n - 1) - 2 * (a * b).sum(-1)) / (n - 2)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #aae98747
+@checked(x=floats("... n d"))
 def hollow_gram(
     x,  # Features, tensor of shape (..., n, d)
 ):  # Shape (..., n, n)
@@ -175,13 +191,14 @@ def _form(form, x, y):
     return HSIC_FORMS[form].compute
 
 
-def _both(x, y, unbiased):
+def _both(x, y, unbiased, scaled=widen):
     a, b = feature_rows(x, "x"), feature_rows(y, "y")
     check_same_rows(a, b, unbiased)
     dtype = torch.promote_types(a.dtype, b.dtype)
-    return a.to(dtype), b.to(dtype), dtype
+    return scaled(a.to(dtype)), scaled(b.to(dtype)), dtype
 
 
+@checked(x=finite, y=finite)
 def hsic(
     x,  # Features, shape (..., n, d1), numpy or torch
     y,  # Features of the same rows, shape (..., n, d2)
@@ -237,6 +254,7 @@ def _self_term(x, unbiased, form, dtype):
     return torch.where(empty, torch.zeros_like(own), own), empty
 
 
+@checked
 def cka(
     x,  # Features, shape (..., n, d1), numpy or torch
     y,  # Features of the same rows, shape (..., n, d2)
@@ -244,7 +262,7 @@ def cka(
     form: str = "auto",  # As in `hsic`
 ):  # Shape (...,), in [-1, 1]; NaN with a warning where a side has no structure
     "Centered kernel alignment, HSIC(x,y)/sqrt(HSIC(x,x) HSIC(y,y)) (Kornblith et al. 2019)."
-    a, b, dtype = _both(x, y, unbiased)
+    a, b, dtype = _both(x, y, unbiased, in_range)
     with full_precision(a.device):
         cross = _form(form, a, b)(a, b, unbiased)
         own, empty = zip(*(_self_term(side, unbiased, form, dtype) for side in (a, b)))
@@ -256,6 +274,7 @@ def cka(
         return like(cka_ratio(cross, *own).to(dtype), x, y)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #62dc19a2
+@checked
 def null_sd(
     n: int,  # Rows, at least 4
 ) -> float:
@@ -265,14 +284,16 @@ def null_sd(
     return math.sqrt(2 / (n * (n - 3)))
 
 
+@checked(value=array)
 def cka_z(
     value,  # Unbiased CKA: number, numpy or torch
     n: int,  # Rows it was computed from
 ):  # Same kind
     "Permutation z-score of an unbiased CKA: its distance from the mean of all row permutations, in their sd."
-    return value / null_sd(n)
+    return (np.asarray(value) if isinstance(value, (list, tuple)) else value) / null_sd(n)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #3959563c
+@checked(x=finite, y=finite, permutations=count)
 def permuted_cka(
     x,  # Features, shape (n, d1), numpy or torch
     y,  # Features of the same rows, shape (n, d2)
@@ -285,8 +306,10 @@ def permuted_cka(
     if a.ndim > 2 or b.ndim > 2:
         raise ValueError(f"permuted_cka compares two matrices; got {tuple(a.shape)} and {tuple(b.shape)}.")
     with full_precision(a.device):
-        A, B = centered_gram(a, unbiased).double(), centered_gram(b, unbiased).double()
+        A, B = (centered_gram(in_range(side), unbiased).double() for side in (a, b))
     rng, scale, values = np.random.default_rng(seed), (A.norm() * B.norm()).item(), []
+    if not scale > 0:
+        raise ValueError("CKA needs rows that differ; got constant features on one side. Drop that layer.")
     for _ in range(permutations):
         order = torch.from_numpy(rng.permutation(len(a))).to(B.device)
         values.append(torch.vdot(A.flatten(), B[order][:, order].flatten()).item() / scale)

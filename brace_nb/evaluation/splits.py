@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..core.arguments import checked, ids, labels, many, share, size, within
+
 # %% auto #0
 __all__ = ['caption_groups', 'draw_split']
 
@@ -30,12 +32,18 @@ def _groups(same, n):
     return _components(edges, offset)[:n] if edges else np.arange(n)
 
 
+@checked(captions=labels, owner=ids("M"), images=size)
 def caption_groups(captions, owner, images):
     "A number for each image that is equal where any caption is: images joined through equal texts."
+    owner = np.asarray(owner)
+    within(owner, "owner", images)
+    if not len(owner) or len(owner) != len(captions):
+        raise ValueError(f"owner must name the image of each caption; got {len(owner)} for {len(captions)}.")
     number = np.unique(captions, return_inverse=True)[1]
     return _components([(owner, images + number)], images + number.max() + 1)[:images]
 
 # %% ../../nbs/5_evaluation/11_splits.ipynb #d04977ac
+@checked(labels=labels, same=many, shares=many)
 def draw_split(
     labels,  # Class of each row
     same=(),  # Arrays of group numbers, one for each row: rows that share a number must not be separated
@@ -43,6 +51,10 @@ def draw_split(
     shares=(0.6, 0.2),  # Of train and val; the rest is test
 ) -> np.ndarray:  # Of str: train, val, test
     "A split by connected groups of rows, stratified by class; classes that train would miss go there."
+    for part in shares:
+        share(part, "a share")
+    if len(shares) != 2 or sum(shares) > 1:
+        raise ValueError(f"shares must be two, of train and of val, with a sum of at most 1; got {shares}.")
     labels = np.asarray(labels)
     _, first, group = np.unique(_groups(same, len(labels)), return_index=True, return_inverse=True)
     rng, part = np.random.default_rng(seed), np.full(len(first), "test", dtype="<U5")

@@ -8,12 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..core import as_tensor
+from ..core.arguments import array, checked, finite, ids, many, share, size
 
 # %% auto #0
 __all__ = ['STABILITY', 'token_distances', 'near_and_far', 'instability', 'jaccard_stability', 'nogueira_stability',
            'token_scores', 'spearman_interval']
 
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #92b9cb8d
+@checked(embeddings=finite("V D"), seen=ids)
 def token_distances(
     embeddings,  # Token embeddings, shape (V, D), numpy or torch
     seen=None,  # Ids that occur in training; None: all
@@ -33,6 +35,7 @@ def token_distances(
     return out
 
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #48dc9b6b
+@checked(distances=array("V"))
 def near_and_far(
     distances,  # Shape (V,), NaN where a token does not count
     k: int,  # Size of each set
@@ -49,6 +52,9 @@ def near_and_far(
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #ac986d66
 def _sets(sets):
     "Runs as python sets of ids, at least two."
+    for run in sets:
+        many(run, "a run of tokens")
+        ids(list(run), "a run of tokens")
     sets = [set(np.asarray(s).tolist()) for s in sets]
     if len(sets) < 2:
         raise ValueError(f"agreement needs at least two runs; got {len(sets)}.")
@@ -57,6 +63,7 @@ def _sets(sets):
     return sets
 
 
+@checked(sets=many)
 def instability(
     sets,  # One list of token ids a run
 ) -> float:  # >= 0; inf when no token is in every run
@@ -66,6 +73,7 @@ def instability(
     return (len(union) - len(common)) / len(common) / len(sets) if common else np.inf
 
 
+@checked(sets=many)
 def jaccard_stability(
     sets,  # One list of token ids a run
 ) -> float:  # 0..1
@@ -74,6 +82,7 @@ def jaccard_stability(
     return float(np.mean([len(a & b) / len(a | b) for i, a in enumerate(sets) for b in sets[:i]]))
 
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #00697eab
+@checked(sets=many, vocabulary=size)
 def nogueira_stability(
     sets,  # One list of token ids a run
     vocabulary: int,  # Number of tokens a run could have chosen from
@@ -119,6 +128,7 @@ def _agreement(sets, majority, leave_one_out):
     return (chosen * agreed).sum(1) / chosen.sum(1)
 
 
+@checked(near=many, far=many, majority=share)
 def token_scores(
     near,  # (R, k) ids, or R lists of k ids
     far,  # The same
@@ -142,6 +152,7 @@ def _rank_correlation(a, b):
     return np.divide((a * b).sum(-1), scale, out=np.zeros_like(scale), where=scale > 0)
 
 
+@checked(x=finite("R"), y=finite("R"), resamples=size, level=share)
 def spearman_interval(
     x,
     y,  # One value a run

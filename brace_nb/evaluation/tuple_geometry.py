@@ -10,6 +10,7 @@ import torch
 
 from ..core import as_tensor, like
 from .geometry import unit_rows
+from ..core.arguments import checked, labels, size
 
 # %% auto #0
 __all__ = ['mean_similarity', 'tuple_similarity', 'tuple_auc']
@@ -41,6 +42,8 @@ def _places(owner, rows):
 def _tuple_rows(x, owner):
     "Unit rows, the number of the tuple each belongs to, and the sizes of the tuples."
     x = as_tensor(x, "embeddings")
+    if not x.numel():
+        raise ValueError(f"tuples need at least one row and one feature; got shape {tuple(x.shape)}.")
     if owner is None and x.ndim != 3:
         raise ValueError(
             f"pass tuples of shape (N, k, D), or rows (M, D) with `owner`; got {tuple(x.shape)}."
@@ -52,6 +55,7 @@ def _tuple_rows(x, owner):
     return a, place.to(a.device), counts.to(a.device)
 
 # %% ../../nbs/5_evaluation/04_tuple_geometry.ipynb #83f7d9dd
+@checked(owner=labels)
 def tuple_similarity(
     x,  # Embeddings (N, k, D), or rows (M, D) with `owner`; numpy or torch
     owner=None,  # Tuple of each row, shape (M,), any labels; tuples of one row count for `between` only
@@ -78,6 +82,7 @@ def _pair_blocks(a, place, chunk):
         yield S[upper & same], S[upper & ~same]
 
 
+@checked(owner=labels, chunk=size)
 def tuple_auc(
     x,  # As in `tuple_similarity`
     owner=None,

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core import as_tensor, like, normalize, rows
 from .retrieval import ranks
+from ..core.arguments import checked, positive, size, sizes
 
 # %% auto #0
 __all__ = ['class_numbers', 'class_embeddings', 'classify', 'reliability', 'expected_calibration_error', 'zero_shot']
@@ -34,6 +35,7 @@ def class_numbers(
     return values.astype(np.int64)
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #8f5a5895
+@checked(classes=size)
 def class_embeddings(
     prompt_embeddings,  # Shape (P, D), any length of rows, numpy or torch
     groups,  # Class number of each prompt, P whole numbers from 0
@@ -71,6 +73,7 @@ def _confusion(scores, labels, rank):
     return confusion, predictions
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #5fa0dda2
+@checked(ks=sizes)
 def classify(
     scores,  # Higher is more likely, shape (N, C), numpy or torch
     labels,  # Right class of each row, N whole numbers from 0
@@ -104,6 +107,7 @@ def _probabilities(probabilities):
     return p
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #c9becf13
+@checked
 def reliability(
     probabilities,  # Shape (N, C), rows sum to 1, numpy or torch
     labels,  # Right class of each row, N whole numbers from 0
@@ -122,6 +126,7 @@ def reliability(
     return dict(count=count, confidence=means[0], accuracy=means[1])
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #f10130c5
+@checked
 def expected_calibration_error(
     probabilities,  # Shape (N, C), rows sum to 1, numpy or torch
     labels,  # Right class of each row, N whole numbers from 0
@@ -132,6 +137,7 @@ def expected_calibration_error(
     return float(np.nansum(r["count"] * np.abs(r["accuracy"] - r["confidence"])) / r["count"].sum())
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #a9aacdaf
+@checked(scale=positive)
 def zero_shot(
     image_embeddings,  # Shape (N, D), any length of rows, numpy or torch
     class_embeddings,  # Shape (C, D), for example from `class_embeddings`

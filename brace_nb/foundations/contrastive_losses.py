@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .image_text_losses import check_pair, clip_score
+from ..core.arguments import checked, floats, positive
 
 # %% auto #0
 __all__ = ['INFO_NCE_FORMS', 'info_nce_score', 'info_nce', 'supcon_loss', 'mil_nce_loss', 'purushwalkam_gupta_loss']
@@ -33,6 +34,7 @@ INFO_NCE_FORMS = dict(
 )
 
 # %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #f0fbb1ff
+@checked(x=floats, y=floats, temperature=positive, queue=floats)
 def info_nce_score(
     x: Tensor,  # Unit vectors, shape (N, D): queries
     y: Tensor,  # Unit vectors, shape (N, D): keys, row i belongs to row i of `x`
@@ -63,6 +65,7 @@ def _barlow_form(logits):
     return (logits.masked_fill(eye, -torch.inf).logsumexp(1) - logits.diagonal()).sum()
 
 
+@checked(x=floats, y=floats, temperature=positive, queue=floats)
 def info_nce(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (N, D)
@@ -92,6 +95,7 @@ def _positives(logits, positives):
     return positives
 
 
+@checked(x=floats, y=floats, scale=positive)
 def supcon_loss(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (M, D)
@@ -104,6 +108,7 @@ def supcon_loss(
     return -(torch.where(positives, logits.log_softmax(1), 0).sum(1) / positives.sum(1)).mean()
 
 
+@checked(x=floats, y=floats, scale=positive)
 def mil_nce_loss(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (M, D)
@@ -116,6 +121,7 @@ def mil_nce_loss(
     return (logits.logsumexp(1) - own).mean()
 
 # %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #848ba48f
+@checked(x=floats, scale=positive)
 def purushwalkam_gupta_loss(
     x: Tensor,  # Unit vectors, shape (N, D)
     positives: Tensor,  # bool, shape (N, N): (x, x+) in D+; the diagonal is ignored

@@ -19,6 +19,7 @@ from ..core.arrays import as_tensor, like
 from .images import normalize_colors, on_background, to_float
 from .tokenizer import ByteBPE
 from .towers import EncoderConfig, build_towers, encode_tokens
+from ..core.arguments import checked, tensor
 
 # %% auto #0
 __all__ = ['Preprocess', 'OpenClipPreprocess', 'weights_hash', 'Encoder', 'build_encoder']
@@ -107,12 +108,14 @@ def _check_texts(texts):
     return texts
 
 # %% ../../nbs/1_foundations/08_encoder.ipynb #3bebabf1
+@checked(state=dict)
 def weights_hash(
     state: dict,  # Name -> Tensor
 ) -> str:  # 64 hex digits
     "sha256 of names, types, shapes and values."
     h = hashlib.sha256()
     for name in sorted(state):
+        tensor(state[name], name)
         t = state[name].detach().cpu().contiguous()
         h.update(f"{name} {t.dtype} {tuple(t.shape)};".encode())
         h.update(t.reshape(-1).view(torch.uint8).numpy())

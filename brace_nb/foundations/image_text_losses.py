@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arrays import as_tensor
+from ..core.arrays import as_tensor, one_type
+from ..core.arguments import checked, floats, number, positive, tensors
 
 # %% auto #0
 __all__ = ['clip_score', 'clip_loss', 'pairwise_clip_loss', 'check_pair', 'siglip_score', 'siglip_loss']
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #9be6be94
+@checked(x=floats, y=floats)
 def clip_score(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (M, D)
@@ -24,19 +26,22 @@ def clip_score(
         raise ValueError(
             f"embeddings must be matrices of one width; got {tuple(x.shape)} and {tuple(y.shape)}."
         )
+    x, y = one_type(x, y)
     return x @ y.T
 
 
+@checked(x=floats, y=floats, scale=positive)
 def clip_loss(
     x: Tensor,  # Unit vectors, shape (N, D); row i belongs to row i of `y`
     y: Tensor,  # Unit vectors, shape (N, D)
     scale,  # Inverse temperature, > 0; float or scalar Tensor
 ) -> Tensor:  # Scalar, nats
     "Symmetric cross-entropy of scale * x @ y.T against the diagonal (Radford et al. 2021)."
+    score = clip_score(x, y)
     if len(x) != len(y) or not len(x):
         shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
         raise ValueError(f"clip_loss needs as many rows of x as of y, at least one; got {shapes}.")
-    logits, target = scale * clip_score(x, y), torch.arange(len(x), device=x.device)
+    logits, target = scale * score, torch.arange(len(x), device=x.device)
     return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #f90ae026
@@ -70,6 +75,9 @@ def _own(logits):
 
 def _stack_views(embeddings, present):
     "Views as one tensor (n, N, D) after a check of both arguments."
+    shapes = {tuple(e.shape) for e in embeddings}
+    if len(shapes) > 1:
+        raise ValueError(f"views must be at least two matrices of one shape (N, D), N >= 1; got {shapes}.")
     z = embeddings if isinstance(embeddings, Tensor) else torch.stack(list(embeddings))
     if z.ndim != 3 or len(z) < 2 or not z.shape[1]:
         shape = tuple(z.shape)
@@ -80,6 +88,7 @@ def _stack_views(embeddings, present):
     return z
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #bc2a17b5
+@checked(embeddings=tensors, scale=positive)
 def pairwise_clip_loss(
     embeddings,  # n >= 2 matrices of unit vectors (N, D), or one Tensor (n, N, D); row i is concept i in each
     scale,  # Inverse temperature, > 0; float or scalar Tensor
@@ -113,6 +122,7 @@ def check_pair(
         )
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #fb79019e
+@checked(x=floats, y=floats, scale=positive, bias=number)
 def siglip_score(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (M, D)
@@ -123,6 +133,7 @@ def siglip_score(
     return scale * clip_score(x, y) + bias
 
 
+@checked(x=floats, y=floats, scale=positive, bias=number)
 def siglip_loss(
     x: Tensor,  # Unit vectors, shape (N, D): pictures
     y: Tensor,  # Unit vectors, shape (M, D): texts

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 
 import numpy as np
 import torch
@@ -13,10 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arrays import as_tensor, like
+from ..core.arguments import array, checked, count, floats, size
 
 # %% auto #0
-__all__ = ['CLIP_MEAN', 'CLIP_STD', 'box_shrink', 'Sprites', 'on_background', 'contact_sheet', 'to_float', 'normalize_colors',
-           'place', 'as_generator']
+__all__ = ['CLIP_MEAN', 'CLIP_STD', 'box_shrink', 'open_picture', 'Sprites', 'on_background', 'contact_sheet', 'to_float',
+           'normalize_colors', 'place', 'as_generator']
 
 # %% ../../nbs/1_foundations/01_images.ipynb #e80dfbeb
 def _check_rgba(rgba):
@@ -26,6 +28,7 @@ def _check_rgba(rgba):
         )
 
 # %% ../../nbs/1_foundations/01_images.ipynb #f2cc68d4
+@checked(rgba=array, factor=size)
 def box_shrink(
     rgba: np.ndarray,  # Pictures, uint8, shape (..., H, W, 4), straight (not premultiplied) alpha
     factor: int = 2,  # Side of the box; must divide H and W
@@ -44,6 +47,25 @@ def box_shrink(
     alpha = np.rint(alpha / factor**2)
     return np.concatenate([np.rint(color) * (alpha > 0), alpha], -1).astype(np.uint8)
 
+# %% ../../nbs/1_foundations/01_images.ipynb #3723fd15
+def open_picture(
+    data: bytes,  # A picture file: JPEG, PNG, WebP
+    where: str,  # For the error
+):  # A PIL image, RGBA
+    "Decode a picture; one that cannot be read, or has more pixels than PIL's MAX_IMAGE_PIXELS, is named."
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return Image.open(io.BytesIO(data)).convert("RGBA")
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        says = f"{where} has too many pixels ({error})"
+        raise ValueError(f"{says}. Shrink it, or raise PIL.Image.MAX_IMAGE_PIXELS.") from None
+    except Exception as error:
+        says = f"{where} is not a picture that can be read ({error}). Expected JPEG, PNG or WebP."
+        raise ValueError(says) from error
+
 # %% ../../nbs/1_foundations/01_images.ipynb #ef8bfae7
 class Sprites:
     "Square RGBA pictures of one native size, decoded once on first use and kept in memory."
@@ -60,9 +82,7 @@ class Sprites:
         return np.array(sorted(self.encoded), np.int64)
 
     def _decode(self):
-        from PIL import Image
-
-        rows = [np.asarray(Image.open(io.BytesIO(self.encoded[i])).convert("RGBA")) for i in self.ids]
+        rows = [np.asarray(open_picture(self.encoded[i], f"picture {i}")) for i in self.ids]
         bad = [int(i) for i, r in zip(self.ids, rows) if r.shape != (self.native, self.native, 4)]
         if bad:
             raise ValueError(f"pictures must be {self.native} x {self.native}; ids {bad[:5]} are not.")
@@ -100,18 +120,21 @@ def _background_colors(background):
     return shade[..., None, None, :] if shade.ndim else shade
 
 
+@checked(rgba=array, background=array)
 def on_background(
     rgba,  # Pictures, uint8, shape (..., H, W, 4), numpy or torch
     background=255,  # Grey level, (r, g, b), or one color for each picture of shape (..., 3); 0..255
 ):  # uint8 RGB, shape (..., H, W, 3); torch in, torch out on the same device
     "Pictures over a plain background: alpha * color + (1 - alpha) * background, to the nearest integer."
-    _check_rgba(rgba)
-    wide = as_tensor(rgba, "pictures").int()
+    pictures = as_tensor(rgba, "pictures")
+    _check_rgba(pictures)
+    wide = pictures.int()
     shade = _background_colors(background).to(wide.device)
     mixed = (wide[..., :3] * wide[..., 3:] + shade * (255 - wide[..., 3:]) + 127) // 255
     return like(mixed.to(torch.uint8), rgba)
 
 # %% ../../nbs/1_foundations/01_images.ipynb #e2552d7a
+@checked(rgba=array, columns=size, gap=count)
 def contact_sheet(
     rgba,  # Pictures, uint8, RGBA or RGB, shape (N, H, W, 3 or 4), numpy or torch
     columns: int = 8,  # At most so many pictures in a row
@@ -153,6 +176,7 @@ def to_float(
     return rgb.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format) / 255
 
 # %% ../../nbs/1_foundations/01_images.ipynb #f564d0dc
+@checked(images=floats)
 def normalize_colors(
     images: Tensor,  # float, 0..1, shape (..., 3, H, W)
     mean=CLIP_MEAN,  # Mean of each color, 0..1
@@ -176,6 +200,9 @@ def _inverse_motion(angle, scale, shift):
     return torch.cat([inverse, -2 * inverse @ shift], -1)
 
 # %% ../../nbs/1_foundations/01_images.ipynb #6d36202b
+@checked(
+    rgba=array("N S S 4"), angle=floats("N"), scale=floats("N"), shift=floats("N 2"), background=floats("N 3")
+)
 def place(
     rgba,  # Pictures, uint8, shape (N, S, S, 4), numpy or torch
     angle: Tensor,  # Rotation, degrees counter-clockwise, shape (N,)
@@ -193,7 +220,10 @@ def place(
     x = torch.cat([x[:, :3] * x[:, 3:], x[:, 3:]], 1)
     if not x.numel():
         return x[:, :3]
-    grid = F.affine_grid(_inverse_motion(angle, scale, shift).to(x), x.shape, align_corners=False)
+    if not (scale > 0).all():
+        raise ValueError(f"scale must be > 0; got {scale.min():g}. It is a magnification.")
+    motion = _inverse_motion(*(v if v.dtype == x.dtype else v.to(x) for v in (angle, scale, shift)))
+    grid = F.affine_grid(motion.to(x), x.shape, align_corners=False)
     x = F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return x[:, :3] + (1 - x[:, 3:]) * background.to(x)[..., None, None]
 
@@ -204,6 +234,6 @@ def as_generator(
     "A torch generator on the CPU from a seed."
     if isinstance(seed, torch.Generator):
         return seed
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"pass a seed (int) or a torch.Generator; got {seed!r}.")
     return torch.Generator().manual_seed(int(seed))

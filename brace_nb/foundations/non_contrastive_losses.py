@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 from .image_text_losses import check_pair
+from ..core.arrays import one_type, widen
+from ..core.arguments import checked, floats, nonnegative, positive
 
 # %% auto #0
 __all__ = ['barlow_score', 'barlow_twins_loss', 'gaussian_entropy', 'information_bottleneck']
 
 # %% ../../nbs/1_foundations/12_non_contrastive_losses.ipynb #f4de56ff
+@checked(x=floats, y=floats, eps=nonnegative)
 def barlow_score(
     x: Tensor,  # Embeddings of one distortion, shape (N, D), N >= 2
     y: Tensor,  # Embeddings of the other, shape (N, D)
@@ -25,10 +28,11 @@ def barlow_score(
     check_pair(x, y, "barlow_score")
     if len(x) < 2:
         raise ValueError("a correlation needs at least two samples; got one.")
-    unit = [(z - z.mean(0)) / (z.var(0, correction=0) + eps).sqrt() for z in (x, y)]
+    unit = [(z - z.mean(0)) / (z.var(0, correction=0) + eps).sqrt() for z in one_type(x, y)]
     return unit[0].T @ unit[1] / len(x)
 
 
+@checked(x=floats, y=floats, off_diagonal=nonnegative, eps=nonnegative)
 def barlow_twins_loss(
     x: Tensor,  # Embeddings of one distortion, shape (N, D), not normalized
     y: Tensor,  # Embeddings of the other, shape (N, D)
@@ -41,12 +45,13 @@ def barlow_twins_loss(
     return (1 - own).square().sum() + off_diagonal * (c.square().sum() - own.square().sum())
 
 # %% ../../nbs/1_foundations/12_non_contrastive_losses.ipynb #f958a03e
+@checked(covariance=floats("... D D"))
 def gaussian_entropy(
     covariance: Tensor,  # Symmetric positive definite, shape (..., D, D)
 ) -> Tensor:  # nats, shape (...); differential, so it may be negative
     "Entropy of a Gaussian, half the log-determinant of 2 pi e C."
     constant = covariance.shape[-1] * math.log(2 * math.pi * math.e)
-    return 0.5 * (constant + torch.linalg.slogdet(covariance).logabsdet)
+    return 0.5 * (constant + torch.linalg.slogdet(widen(covariance)).logabsdet)
 
 
 def _covariance(z, eps):  # (..., N, D) -> (..., D, D)
@@ -54,6 +59,7 @@ def _covariance(z, eps):  # (..., N, D) -> (..., D, D)
     return z.mT @ z / z.shape[-2] + eps * torch.eye(z.shape[-1], device=z.device, dtype=z.dtype)
 
 
+@checked(views=floats, beta=positive, eps=nonnegative)
 def information_bottleneck(
     views: Tensor,  # Embeddings of T distortions of each of N samples, shape (N, T, D)
     beta: float,  # > 0; above 1 entropy is rewarded

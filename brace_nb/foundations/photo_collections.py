@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.files import existing_file, malformed
+from .images import open_picture
 from .tuples import Tuples
 
 # %% auto #0
@@ -50,19 +51,12 @@ class Photos:
         size: int,  # Side, pixels
     ) -> np.ndarray:  # uint8 RGBA, shape (N, size, size, 4)
         "The central squares of the photos `ids`."
-        from PIL import Image
-
         if size < 1:
             raise ValueError(f"size must be at least 1 pixel; got {size}.")
         out = np.empty((len(ids), size, size, 4), np.uint8)
         places = [self.places[int(i)] for i in ids]
         for row, where, data in zip(out, places, self.fetch(places)):
-            try:
-                picture = Image.open(io.BytesIO(data)).convert("RGBA")
-            except Exception as error:
-                says = f"{where} is not a picture that can be read ({error}). Expected JPEG, PNG or WebP."
-                raise ValueError(says) from error
-            row[:] = np.asarray(_central_square(picture, size))
+            row[:] = np.asarray(_central_square(open_picture(data, str(where)), size))
         return out
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #33faf3c2

@@ -13,16 +13,22 @@ from torch.nn import functional as F
 
 from .contrastive_losses import info_nce
 from .image_text_losses import clip_score
+from ..core.arrays import check_finite, one_type, widen
+from ..core.arguments import checked, count, floats, integers, list_of, positive, size, sizes, within
 
 # %% auto #0
 __all__ = ['evidence_bound', 'Clustering', 'concentration', 'cluster', 'proto_score', 'proto_loss', 'proto_nce_loss']
 
 # %% ../../nbs/1_foundations/13_prototypes.ipynb #75c95885
+@checked(log_joint=floats("N K"), q=floats("N K"))
 def evidence_bound(
     log_joint: Tensor,  # Log p(x_i, c), shape (N, K)
     q: Tensor,  # Distribution over clusters for each sample, shape (N, K), rows sum to 1
 ) -> Tensor:  # nats, shape (N,); at most logsumexp of log_joint
     "sum_c q log(p/q), the lower bound of EM (Li et al. 2021, eq. 4)."
+    check_finite(q, "q", "It is a distribution.")
+    if (q < 0).any():
+        raise ValueError(f"q must be probabilities >= 0; got {q.min():g}. Apply softmax first.")
     log_q = q.clamp(min=torch.finfo(q.dtype).tiny).log()
     return torch.where(q > 0, q * (log_joint - log_q), 0).sum(-1)
 
@@ -39,6 +45,13 @@ class Clustering:
         return len(self.centroids)
 
 
+@checked(
+    features=floats("N>0 D"),
+    centroids=floats("K>0 D"),
+    assignment=integers("N"),
+    temperature=positive,
+    alpha=positive,
+)
 def concentration(
     features: Tensor,  # Momentum features, unit vectors, shape (N, D)
     centroids: Tensor,  # Means of the clusters, not normalized, shape (K, D)
@@ -50,7 +63,8 @@ def concentration(
 
     Singletons get the largest value, and all are clipped to the 10th..90th percentile.
     """
-    k = len(centroids)
+    within(assignment, "assignment", len(centroids))
+    k, (features, centroids) = len(centroids), one_type(features, centroids)
     size = torch.bincount(assignment, minlength=k).to(features)
     distance = torch.linalg.vector_norm(features - centroids[assignment], dim=1)
     total = features.new_zeros(k).index_add(0, assignment, distance)
@@ -78,6 +92,9 @@ def _k_means(z, k, seed, iterations, tries):
     return torch.from_numpy(found.cluster_centers_).to(z), label
 
 # %% ../../nbs/1_foundations/13_prototypes.ipynb #3d2d6e63
+@checked(
+    features=floats("N>1 D>0"), sizes=sizes, temperature=positive, alpha=positive, iterations=size, tries=size
+)
 def cluster(
     features: Tensor,  # Momentum features, unit vectors, shape (N, D)
     sizes=(64, 128, 256),  # K of each clustering
@@ -88,7 +105,8 @@ def cluster(
     tries: int = 1,  # Initializations, the best is kept
 ) -> list:  # Of Clustering
     "The E-step: k-means at several resolutions (scikit-learn), and the concentration of each cluster."
-    z, out = features.detach(), []
+    z, out = widen(features.detach()), []
+    check_finite(z, "features")
     if not 2 <= min(sizes) <= max(sizes) <= len(z):
         raise ValueError(f"sizes must be from 2 to the number of samples, {len(z)}; got {tuple(sizes)}.")
     for m, k in enumerate(sizes):
@@ -98,6 +116,7 @@ def cluster(
     return out
 
 # %% ../../nbs/1_foundations/13_prototypes.ipynb #93cf6351
+@checked(x=floats, clustering=Clustering)
 def proto_score(
     x: Tensor,  # Unit vectors, shape (N, D)
     clustering: Clustering,
@@ -115,6 +134,7 @@ def _other_prototypes(own, k, negatives, seed):
     return rest[order[: len(rest) if negatives is None else negatives]]
 
 
+@checked(x=floats("N>0 D"), rows=integers("N"), clustering=Clustering, negatives=count)
 def proto_loss(
     x: Tensor,  # Unit vectors, shape (N, D)
     rows: Tensor,  # int64, shape (N,): which samples of the clustering these are
@@ -125,6 +145,7 @@ def proto_loss(
     exact: bool = False,  # As in `proto_score`
 ) -> Tensor:  # Scalar, nats
     "Which prototype is mine? (Li et al. 2021, eq. 11, second term)."
+    within(rows, "rows", len(clustering.assignment))
     own, logits = clustering.assignment[rows], proto_score(x, clustering, exact)
     if negatives is None and not duplicates:
         return F.cross_entropy(logits, own)
@@ -136,6 +157,14 @@ def proto_loss(
     return F.cross_entropy(logits[:, kept], torch.searchsorted(kept, own))
 
 # %% ../../nbs/1_foundations/13_prototypes.ipynb #bbfda17a
+@checked(
+    x=floats("N D"),
+    keys=floats,
+    rows=integers("N"),
+    clusterings=list_of(Clustering),
+    temperature=positive,
+    queue=floats,
+)
 def proto_nce_loss(
     x: Tensor,  # Unit vectors of the encoder, shape (N, D)
     keys: Tensor,  # Unit vectors of the momentum encoder, shape (N, D)

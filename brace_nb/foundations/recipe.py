@@ -15,6 +15,7 @@ from torch import Tensor
 from ..core.arrays import as_tensor
 from .emoji import TRAINING_DESIGNERS
 from .images import as_generator, place
+from ..core.arguments import array, checked, count, ids, size
 
 # %% auto #0
 __all__ = ['TrainingConfig', 'learning_rate', 'training_ids', 'batch_ids', 'restyle']
@@ -88,6 +89,7 @@ class TrainingConfig:
                 raise ValueError(f"{name} must be in [0, 1]; got {getattr(self, name)}.")
 
 # %% ../../nbs/1_foundations/14_recipe.ipynb #fbb2d9e4
+@checked(step=count, config=TrainingConfig)
 def learning_rate(
     step: int,  # From 0
     config: TrainingConfig,
@@ -99,6 +101,7 @@ def learning_rate(
     return config.learning_rate * rise * fall
 
 # %% ../../nbs/1_foundations/14_recipe.ipynb #38e67a73
+@checked(config=TrainingConfig)
 def training_ids(
     tuples,  # Tuples
     config: TrainingConfig,
@@ -108,6 +111,7 @@ def training_ids(
     return ids[np.isin(ids, np.concatenate([tuples.available(d) for d in config.designers]))]
 
 
+@checked(ids=ids("N"), batch_size=size, step=count)
 def batch_ids(
     ids: np.ndarray,  # Concept ids, shape (N,)
     batch_size: int,  # At most N
@@ -132,6 +136,7 @@ def _recolor(rgba, unit, normal, config):
     return torch.cat([rgb, rgba[..., 3:]], -1)
 
 
+@checked(rgba=array("N S S 4"), config=TrainingConfig)
 def restyle(
     rgba,  # uint8, shape (N, S, S, 4), numpy or torch
     generator,  # torch.Generator or seed (int)
@@ -139,6 +144,8 @@ def restyle(
 ) -> Tensor:  # float32 in 0..1, shape (N, 3, S, S)
     "Other colors, other position, other background, drawn for each picture."
     rgba, generator, c = as_tensor(rgba, "pictures"), as_generator(generator), config
+    if rgba.dtype != torch.uint8:
+        raise ValueError(f"pictures must be uint8 RGBA of shape (N, S, S, 4); got {rgba.dtype}.")
     unit = torch.rand(len(rgba), 9, generator=generator)
     normal = torch.randn(len(rgba), 4, 3, generator=generator)
     background = torch.where((unit[:, 1] < c.white_share)[:, None], 1.0, unit[:, 2:5])

@@ -19,16 +19,20 @@ from .objectives import OBJECTIVES, ObjectiveConfig, TwoViews
 from .recipe import TrainingConfig, learning_rate
 from .towers import EncoderConfig
 from .update import make_optimizer
+from ..core.arrays import one_type
+from ..core.arguments import checked, floats
 
 # %% auto #0
 __all__ = ['batch_statistics', 'train_objective']
 
 # %% ../../nbs/1_foundations/19_self_supervised.ipynb #6deebdef
+@checked(x=floats("N>1 D"), y=floats("N D"))
 def batch_statistics(
     x: Tensor,  # Unit vectors, shape (B, D): anchors
     y: Tensor,  # Unit vectors, shape (B, D): row i belongs to row i of `x`
 ) -> dict:  # Cosines: positive, negative, hardest (mean of each row's largest negative), similarity in x; gap
     "Where positives and negatives of a batch stand."
+    x, y = one_type(x, y)
     s, n = x @ y.T, len(x)
     others = s.masked_fill(torch.eye(n, dtype=torch.bool, device=x.device), -torch.inf)
     own = s.diagonal().sum()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ..core.files import check_expansion
 from .photo_collections import photo_tuples
 from .tuples import Tuples
 
@@ -80,10 +81,26 @@ class _TarReader:
             with tarfile.open(shard) as tar:
                 yield tar.extractfile(self._members(shard, tar)[key, suffix]).read()
 
+# %% ../../nbs/1_foundations/04_shards.ipynb #01ae5eec
+def _check_archive(file):
+    "A compressed shard must not expand beyond the limit; sizes are read, contents are not kept."
+    import tarfile
+
+    with open(file, "rb") as stream:
+        compressed = stream.read(3)[:2] in (b"\x1f\x8b", b"BZ", b"\xfd7")
+    if not compressed:
+        return
+    size = 0
+    with tarfile.open(file, "r|*") as tar:
+        for member in tar:
+            size += member.size
+            check_expansion(file, size)
+
 # %% ../../nbs/1_foundations/04_shards.ipynb #e8ea4c78
 def _streams(files):
     "Open shards, one after the other. webdataset itself would run a name such as `pipe:...` as a command."
     for file in files:
+        _check_archive(file)
         with open(file, "rb") as stream:
             yield dict(url=file, stream=stream)
 

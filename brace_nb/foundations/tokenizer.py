@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.arguments import checked, many
+
 # %% auto #0
 __all__ = ['N_BYTES', 'N_SPECIAL', 'clean_text', 'split_words', 'train_bpe', 'ByteBPE']
 
@@ -91,6 +93,7 @@ def _most_frequent(heap, total):
     return None
 
 # %% ../../nbs/1_foundations/06_tokenizer.ipynb #7ad439cc
+@checked(texts=many)
 def train_bpe(
     texts,  # Iterable of str
     vocab_size: int = 4096,  # Bytes, merges and three special tokens in all

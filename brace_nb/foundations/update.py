@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from .image_text_losses import pairwise_clip_loss
 from .recipe import TrainingConfig
 from .towers import encode_tokens
+from ..core.arguments import checked, one_of
 
 # %% auto #0
 __all__ = ['make_optimizer', 'pair_weights', 'mixed_precision', 'tuple_loss']
@@ -31,6 +32,7 @@ def make_optimizer(
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
+@checked(config=TrainingConfig)
 def pair_weights(
     config: TrainingConfig,
 ) -> Tensor:  # Shape (pictures + texts, pictures + texts)
@@ -41,6 +43,7 @@ def pair_weights(
     return w
 
 # %% ../../nbs/1_foundations/16_update.ipynb #7f27bebf
+@checked(config=TrainingConfig, device=one_of(("cpu", "cuda", "mps", "xpu")))
 @contextmanager
 def mixed_precision(
     config: TrainingConfig,

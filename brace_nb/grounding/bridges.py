@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from ..foundations import as_generator
+from ..core.arrays import check_finite, one_type
+from ..core.arguments import checked, floats, integers, positive, size, sizes, within
 
 # %% auto #0
 __all__ = ['BRIDGES', 'as_linear', 'one_hot', 'gumbel_noise', 'straight_through_choice', 'eot_by_id', 'eot_by_largest_id',
            'eot_by_similarity', 'rows_at', 'eot_gumbel', 'encode_inputs', 'bridge_memory']
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #37d4b196
+@checked(embedding=torch.nn.Embedding)
 def as_linear(
     embedding: torch.nn.Embedding,  # V tokens, D dimensions
 ) -> torch.nn.Linear:  # No bias, weight (D, V), sharing nothing with the embedding
@@ -26,15 +29,18 @@ def as_linear(
     return layer
 
 
+@checked(ids=integers, vocabulary=size)
 def one_hot(
     ids: Tensor,  # int64, shape (...)
     vocabulary: int,  # V
     dtype=torch.float32,  # Of the result, a floating type
 ) -> Tensor:  # Shape (..., V)
     "Token ids as one-hot rows of a floating type (torch's own are int64, twice the memory of float32)."
+    within(ids, "ids", vocabulary)
     return torch.zeros(*ids.shape, vocabulary, dtype=dtype, device=ids.device).scatter_(-1, ids[..., None], 1)
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #aa6eebbb
+@checked(shape=sizes)
 def gumbel_noise(
     shape,  # Of the logits
     generator,  # torch.Generator or seed
@@ -45,6 +51,7 @@ def gumbel_noise(
     return (-(-u.log()).log()).to(dtype)
 
 
+@checked(logits=floats("... V>0"), temperature=positive, noise=floats("... V"))
 def straight_through_choice(
     logits: Tensor,  # Shape (..., V)
     temperature: float = 1.0,  # Of the backward softmax
@@ -54,6 +61,8 @@ def straight_through_choice(
     "onehot(argmax(l + g)) forward, softmax((l + g)/temperature) backward."
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0; got {temperature}.")
+    if noise is not None and noise.shape != logits.shape:
+        raise ValueError(f"noise must have the shape {tuple(logits.shape)}; got {tuple(noise.shape)}.")
     perturbed = logits if noise is None else logits + noise
     soft = (perturbed / temperature).softmax(-1)
     if not hard:
@@ -61,6 +70,7 @@ def straight_through_choice(
     return one_hot(perturbed.argmax(-1), logits.shape[-1], logits.dtype) + soft - soft.detach()
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #14b39258
+@checked(ids=integers("B S>0"))
 def eot_by_id(
     ids: Tensor,  # int64, shape (B, S)
     end: int,  # Id of the end token
@@ -76,6 +86,7 @@ def eot_by_id(
     return hit.int().argmax(-1)
 
 
+@checked(ids=integers("B S>0"))
 def eot_by_largest_id(
     ids: Tensor,  # int64, shape (B, S)
 ) -> Tensor:  # int64, shape (B,)
@@ -83,22 +94,29 @@ def eot_by_largest_id(
     return ids.argmax(-1)
 
 
+@checked(x=floats("B S>0 D"), end=floats("D"))
 def eot_by_similarity(
     x: Tensor,  # Hidden states or input embeddings, shape (B, S, D)
     end: Tensor,  # Embedding of the end token, shape (D,); used as a constant
 ) -> Tensor:  # Position of the largest dot product, int64, shape (B,)
     "argmax over positions of x_s . e (the thesis's EOT_finder, Fig. 3.19)."
+    check_finite(x.detach(), "x")
+    check_finite(end.detach(), "end")
+    x, end = one_type(x, end)
     return (x @ end.detach()).argmax(-1)
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #0b63fd21
+@checked(x=floats("B S D"), position=integers("B"))
 def rows_at(
     x: Tensor,  # Shape (B, S, D)
     position: Tensor,  # int64, shape (B,)
 ) -> Tensor:  # Shape (B, D)
     "One row of each sequence; its gradient reaches that row only."
+    within(position, "position", x.shape[1])
     return x.gather(1, position[:, None, None].expand(-1, 1, x.shape[-1])).squeeze(1)
 
 
+@checked(x=floats("B S>0 D"), end=floats("D"), temperature=positive, noise=floats("B S"))
 def eot_gumbel(
     x: Tensor,  # Shape (B, S, D)
     end: Tensor,  # Embedding of the end token, shape (D,); used as a constant
@@ -107,6 +125,7 @@ def eot_gumbel(
     hard: bool = True,  # One row each forward; False: a soft mean of rows
 ) -> tuple:  # (rows (B, D), weights (B, S))
     "sum_s w_s x_s with w the straight-through choice of a position (EOT_finder2, Fig. 3.19)."
+    x, end = one_type(x, end)
     weights = straight_through_choice(x @ end.detach(), temperature, noise, hard)
     return (weights[..., None] * x).sum(1), weights
 
@@ -132,6 +151,7 @@ BRIDGES = {  # name -> last axis of its tensor, how many more of such tensors it
 }
 
 
+@checked(batch_size=size, length=size, width=size, vocabulary=size, bytes_each=size)
 def bridge_memory(
     name: str,  # A key of BRIDGES
     batch_size: int = 10,  # B

@@ -15,6 +15,21 @@ from torch.nn import functional as F
 
 from ..core.training import train
 from ..foundations import as_generator, place
+from ..core.arrays import as_tensor, check_finite
+from brace_nb.core.arguments import (
+    array,
+    checked,
+    finite,
+    floats,
+    function,
+    many,
+    nonnegative,
+    positive,
+    share,
+    size,
+    sizes,
+    tensor,
+)
 
 # %% auto #0
 __all__ = ['MASK_DECODERS', 'Scenes', 'render_scenes', 'dice_loss', 'mask_scores', 'best_constant', 'MaskDecoder',
@@ -70,11 +85,21 @@ def _mask_cells(layers, grid):
     return (F.avg_pool2d(covered[:, None], covered.shape[-1] // grid)[:, 0] >= 0.5).float()
 
 
+def _check_pairs(**pairs):
+    "Least and most, both positive."
+    for name, pair in pairs.items():
+        for value in pair:
+            positive(value, name)
+        if len(pair) != 2:
+            raise ValueError(f"{name} is a pair, least and most; got {pair}.")
+
+
 def _to_images(canvas):
     "Colors 0..1, shape (N, 3, S, S), as uint8 RGB, shape (N, S, S, 3)."
     return (canvas.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #3e90f37e
+@checked(rgba=array("M S S 4"), count=size, objects=sizes, scale=many, grid=size)
 def render_scenes(
     rgba,  # Pictures to choose from, uint8, shape (M, S, S, 4)
     count: int,  # Number of scenes
@@ -84,7 +109,8 @@ def render_scenes(
     grid: int = 8,  # Cells of the mask a side; must divide S
 ) -> Scenes:
     "Scenes of several pictures at random places, with masks and the first one's box."
-    rgba, generator = torch.as_tensor(rgba), as_generator(seed)
+    _check_pairs(objects=objects, scale=scale)
+    rgba, generator = as_tensor(rgba, "rgba"), as_generator(seed)
     side = rgba.shape[1]
     if side % grid:
         raise ValueError(f"grid must divide the pictures' side; got {grid}, which does not divide {side}.")
@@ -107,6 +133,7 @@ def _check_shapes(name, answer, truth):
         raise ValueError(f"{name} and truth must have one shape; got {shapes}.")
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #58f73780
+@checked(p=floats, g=tensor, eps=nonnegative)
 def dice_loss(
     p: Tensor,  # Probabilities, shape (N, ...)
     g: Tensor,  # Truth, 0 or 1, same shape
@@ -120,24 +147,29 @@ def dice_loss(
     return 1 - (2 * (p * g).sum(1) + eps) / (below + eps)
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #1a722198
+@checked
 def mask_scores(
     prediction: Tensor,  # bool, shape (N, ...)
     truth: Tensor,  # bool or 0/1, same shape
 ) -> dict:  # arrays of shape (N,): f1, iou, pixel_error, 0..1
     "F1 = 2TP/(2TP + FP + FN), IoU = F1/(2 - F1), and the share of wrong pixels; two empty masks agree."
     _check_shapes("prediction", prediction, truth)
+    check_finite(prediction, "prediction")
+    check_finite(truth, "truth")
     p, g = prediction.bool().flatten(1), truth.bool().flatten(1)
     both, either = (p & g).sum(1).double(), p.sum(1).double() + g.sum(1)
     f1 = torch.where(either > 0, 2 * both / either.clamp(min=1), 1.0)
     return dict(f1=f1.numpy(), iou=(f1 / (2 - f1)).numpy(), pixel_error=(p != g).double().mean(1).numpy())
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #d3bad3e0
+@checked(masks=floats, loss=function, points=size)
 def best_constant(
     masks: Tensor,  # 0 or 1, shape (N, ...)
     loss,  # Function of (p, g) -> (N,)
     points: int = 201,  # Constants to try, evenly from 0 to 1
 ) -> float:  # The constant probability with the lowest mean loss
     "What a decoder answers that sees nothing: found by trying."
+    check_finite(masks, "masks")
     tried = torch.linspace(0, 1, points)
     values = [loss(torch.full_like(masks, float(p)), masks).mean() for p in tried]
     return float(tried[torch.stack(values).argmin()])
@@ -233,6 +265,7 @@ def train_decoder(
     return train(batch_loss, optimizer, steps, learning_rate=half_cosine)
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #d6c0aa5d
+@checked(first=finite("T"), second=finite("T"), learning_rate=positive, start=share)
 def learn_weight(
     first,  # Losses over time, shape (T,)
     second,  # Losses over time, shape (T,)
@@ -246,8 +279,12 @@ def learn_weight(
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if form == "alpha":
         return start - learning_rate * np.cumsum(first - second)
+    if not 0 < start < 1:
+        raise ValueError(f"start must be between 0 and 1; got {start:g}.")
     s, out = np.array([-math.log(start), -math.log(1 - start)]), []
     for pair in np.stack([first, second], 1):
         s = s - learning_rate * (1 - np.exp(-s) * pair)
+        if not np.abs(s).max() < 700:
+            raise ValueError("the weights run away; got a logarithm above 700. Lower learning_rate.")
         out.append(math.exp(-s[0]) / np.exp(-s).sum())
     return np.array(out)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from ..core.training import Bar, train
 from ..foundations import batch_ids, build_encoder, encode_tokens, learning_rate, make_optimizer
 from ..ndim import cube
+from ..core.arguments import checked, tensors
 
 # %% auto #0
 __all__ = ['text_student', 'CaptionBatches', 'cube_summary', 'train_third_encoder']
@@ -62,6 +63,7 @@ class CaptionBatches:
         return rows, self.tokenizer.pad(texts)
 
 # %% ../../nbs/6_grounding/04_third_encoder.ipynb #67ed4b6a
+@checked(features=tensors)
 @torch.no_grad()
 def cube_summary(
     features: list[Tensor],  # Features of a batch by modality, each (B, D)

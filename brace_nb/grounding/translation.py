@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.arrays import check_finite, one_type, widen
 from ..core.training import train
 from brace_nb.grounding.bridges import (
     BRIDGES,
@@ -18,6 +19,7 @@ from brace_nb.grounding.bridges import (
     gumbel_noise,
     straight_through_choice,
 )
+from ..core.arguments import checked, floats, integers, positive, size, tensors
 
 # %% auto #0
 __all__ = ['WholeModel', 'trim_padding', 'cosines_with_frozen', 'train_whole_model', 'prequential_losses']
@@ -100,6 +102,7 @@ class WholeModel(nn.Module):
         return F.normalize(features, dim=-1)
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #faead6d4
+@checked(ids=integers("N L>0"))
 def trim_padding(
     ids: Tensor,  # int64, shape (N, L), 0 is padding
 ) -> Tensor:  # Shape (N, longest row), at least one column
@@ -108,12 +111,16 @@ def trim_padding(
     return ids[:, : int(used.max()) + 1] if len(used) else ids[:, :1]
 
 
+@checked(features=tensors)
 @torch.no_grad()
 def cosines_with_frozen(
     features: list[Tensor],  # Unit features of a batch by modality, each (B, D), the trained one last
 ) -> dict:  # positive, negative
     "Mean cosine of the trained features with their own and with other items' frozen features."
-    *frozen, trained = features
+    if len(features) < 2 or {f.ndim for f in features} != {2} or len({f.shape for f in features}) > 1:
+        got = [tuple(f.shape) for f in features]
+        raise ValueError(f"features must be at least two matrices of one shape (B, D); got {got}.")
+    *frozen, trained = one_type(*features)
     cosines = torch.stack([trained @ f.T for f in frozen]).mean(0)
     own = cosines.diagonal()
     others = (cosines.sum() - own.sum()) / (len(trained) * (len(trained) - 1))
@@ -161,6 +168,14 @@ def _check_whole(ids, frozen, batch_size):
         raise ValueError(f"batch_size must be from 2 to the number of items, {len(ids)}; got {batch_size}.")
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #d63ef36d
+@checked(
+    features=floats("N D"),
+    targets=integers("N"),
+    classes=size,
+    batch_size=size,
+    learning_rate=positive,
+    updates=size,
+)
 def prequential_losses(
     features: Tensor,  # Shape (N, D)
     targets: Tensor,  # int64, shape (N,)
@@ -171,6 +186,7 @@ def prequential_losses(
     seed: int = 0,  # Of the fresh layer
 ) -> tuple:  # (loss before the update, loss after it), numpy, nats a target, one value for each batch
     "Loss of a fresh linear head on each batch of a stream, before and after it learns from it."
+    features = widen(features)
     _check_stream(features, targets, classes, updates)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -191,6 +207,7 @@ def _check_stream(features, targets, classes, updates):
     if len(features) != len(targets) or not len(features):
         rows = f"{len(features)} and {len(targets)}"
         raise ValueError(f"features and targets must have the same number of rows, at least one; got {rows}.")
+    check_finite(features, "features")
     if targets.min() < 0 or targets.max() >= classes:
         span = f"{int(targets.min())}..{int(targets.max())}"
         raise ValueError(f"targets must be from 0 to {classes - 1}; got {span}.")

@@ -18,6 +18,7 @@ from .feature_sums import feature_cube
 from .measures import Measure
 from .products import as_views, inner_products, norm_squared, outer_sum
 from .tuple_scores import as_batches, find_measure, from_norm
+from ..core.arguments import checked, many
 
 # %% auto #0
 __all__ = ['scores_from_products', 'CubeScores', 'cube']
@@ -126,6 +127,7 @@ def _memory(device):
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 # %% ../../nbs/3_ndim/02_cube_scores.ipynb #5eeecfd4
+@checked(xs=many)
 def cube(
     xs,  # n batches, shapes (B_a, F); B_a may differ
     measure: str = "pairwise",  # Name in `MEASURES`

@@ -15,6 +15,7 @@ from torch import Tensor
 from .measures import Measure
 from .products import as_views, inner_products, norm_squared, outer_sum, place
 from .tuple_scores import positive_part
+from ..core.arguments import checked, size, tensors
 
 # %% auto #0
 __all__ = ['feature_cube']
@@ -85,6 +86,7 @@ def _factor(xs, n, F):
     return positive_part(norm_squared(G, range(n)), outer_sum([G[a, a] for a in range(n)]), n, F)
 
 
+@checked(xs=tensors, m=Measure, entries=size)
 def feature_cube(
     xs,  # n batches, shapes (B_a, F)
     m: Measure,  # Of the family "feature", or "norm" with a function as `shrink`
@@ -92,6 +94,9 @@ def feature_cube(
     entries: int = 1 << 18,  # Numbers in one piece
 ) -> Tensor:  # Shape (B_1, .., B_n)
     "Scores of all tuples as a sum over features."
+    shapes = [tuple(x.shape) for x in xs]
+    if {len(s) for s in shapes} != {2} or len({s[1] for s in shapes}) > 1 or any(0 in s for s in shapes):
+        raise ValueError(f"a cube is made of batches (rows, features) of one width; got shapes {shapes}.")
     n, F = len(xs), xs[0].shape[1]
     by_feature = shrink if callable(shrink) else None
     if m.family == "norm":

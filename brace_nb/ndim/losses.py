@@ -10,11 +10,12 @@ import math
 import torch
 from torch import Tensor
 
-from ..core.arrays import as_tensor, like
+from ..core.arrays import as_tensor, like, one_type
 from .cube_scores import CubeScores, scores_from_products
 from .streaming import streamed_loss
 from .targets import CubeProblem, cross_entropy, exact_inputs, log_weight, region_weights
 from .tuple_scores import find_measure, from_norm, score_batches
+from ..core.arguments import checked, floats, many, number, positive, several, size, tensors
 
 # %% auto #0
 __all__ = ['KINDS', 'gradient_cells', 'cube_loss', 'project']
@@ -28,6 +29,7 @@ def _check_kind(kind):
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}.")
 
 
+@checked(n=several, batch_size=size)
 def gradient_cells(
     n: int,  # Modalities
     batch_size: int,  # Rows per batch, B
@@ -138,6 +140,7 @@ def _on_cube(scores, labels, kind, smoothing, scale, bias, w, streaming, entries
     return problem.full(scale, bias, w)
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #8e58e997
+@checked(xs=many, scale=positive, bias=number, entries=size)
 def cube_loss(
     xs,  # n batches, shapes (B, F); rows with the same number belong together
     measure: str = "pairwise",  # Name in `MEASURES`
@@ -172,6 +175,9 @@ def cube_loss(
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #3b1e06f9
 def _check_projection(xs, matrix, projection, single):
+    shapes = {tuple(x.shape[1:]) for x in xs}
+    if {x.ndim for x in xs} != {2} or len(shapes) > 1:
+        raise ValueError(f"batches must be (B, F) with one F; got {[tuple(x.shape) for x in xs]}.")
     features = xs[0].shape[-1]
     if projection not in ("none", "inv", "iinv"):
         raise ValueError(f"projection must be 'none', 'inv' or 'iinv'; got {projection!r}.")
@@ -184,6 +190,7 @@ def _check_projection(xs, matrix, projection, single):
         raise ValueError(f"`single` must be one of the {len(xs)} modalities, 0..{len(xs) - 1}; got {single}.")
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #fd3b0a22
+@checked(xs=tensors, matrix=floats)
 def project(
     xs,  # n batches, shapes (B, F)
     matrix: Tensor,  # P, shape (F, F)
@@ -195,5 +202,5 @@ def project(
     out = list(xs)
     for a, x in enumerate(xs):
         if projection == ("iinv" if a == single else "inv"):
-            out[a] = torch.linalg.solve(matrix, x, left=False)
+            out[a] = torch.linalg.solve(*one_type(matrix, x), left=False)
     return out

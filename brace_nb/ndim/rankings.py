@@ -10,7 +10,8 @@ import operator
 
 import numpy as np
 
-from ..core.arrays import as_tensor
+from ..core.arrays import as_tensor, check_finite
+from ..core.arguments import checked, number
 
 # %% auto #0
 __all__ = ['is_increasing', 'rank_correlation', 'rank_classes']
@@ -24,6 +25,14 @@ _OPERATORS = {
     ast.Pow: operator.pow,
 }
 _KNOWN = "numbers, names of symbols, + - * / ** and sqrt"
+
+
+def _parsed(link):
+    "The tree of a formula."
+    try:
+        return ast.parse(link, mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"a link must be made of {_KNOWN}; got `{link}`.") from None
 
 # %% ../../nbs/3_ndim/03_rankings.ipynb #9ff3bec6
 def _formula(node, names):
@@ -44,6 +53,7 @@ def _formula(node, names):
     raise ValueError(f"a link must be made of {_KNOWN}; got `{ast.unparse(node)}`.")
 
 # %% ../../nbs/3_ndim/03_rankings.ipynb #c02ef4e8
+@checked
 def is_increasing(
     link: str,  # A function of P, n and F, as in `Measure.link`
 ) -> bool:  # True is a proof; False means that none was found
@@ -54,15 +64,18 @@ def is_increasing(
 
     n, P, F = sympy.symbols("n P F", positive=True)
     v, k = sympy.symbols("v", positive=True), sympy.symbols("k", nonnegative=True)
-    f = _formula(ast.parse(link, mode="eval").body, dict(n=n, P=P, F=F))
+    f = _formula(_parsed(link), dict(n=n, P=P, F=F))
     f = f.subs(P, n**2 * v / (1 + v)).subs(n, 2 + k)
     return sympy.simplify(f.diff(v)).is_positive is True
 
 # %% ../../nbs/3_ndim/03_rankings.ipynb #efa74dc2
 def _flat(scores):
-    return as_tensor(scores, "scores").detach().cpu().double().numpy().ravel()
+    t = as_tensor(scores, "scores").detach()
+    check_finite(t, "scores")
+    return t.cpu().double().numpy().ravel()
 
 
+@checked(scores=dict)
 def rank_correlation(
     scores: dict,  # Name -> scores of the same tuples, any shape; numpy or torch
 ) -> np.ndarray:  # Spearman's rho of all pairs, in the order of `scores`; NaN for a constant
@@ -80,6 +93,7 @@ def rank_correlation(
         return np.corrcoef(ranks)
 
 # %% ../../nbs/3_ndim/03_rankings.ipynb #677a7413
+@checked(scores=dict, rho=number)
 def rank_classes(
     scores: dict,  # Name -> scores of the same tuples
     rho: float = 1 - 1e-9,  # Least rank correlation of two members

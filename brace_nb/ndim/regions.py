@@ -8,8 +8,11 @@ import math
 from collections import Counter
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from ..core.arguments import checked, count, ids, size
 
 # %% auto #0
 __all__ = ['partitions', 'region_of', 'region_sizes', 'collision_probability', 'mask_value', 'safe_exponent', 'region_mask']
@@ -30,6 +33,7 @@ def _partitions(n, largest, parts):
     return tuple((k, *rest) for k in first for rest in _partitions(n - k, k, parts - 1))
 
 
+@checked
 def partitions(
     n: int,  # Modalities
     batch_size: int | None = None,  # Rows per batch, which limits the number of parts; None: no limit
@@ -39,11 +43,12 @@ def partitions(
     return list(_partitions(_whole("n", n, 1), n, parts))
 
 # %% ../../nbs/3_ndim/06_regions.ipynb #4a402588
+@checked(index=ids)
 def region_of(
     index,  # Coordinates of one cell, n of them
 ) -> tuple:  # Its counts, largest first
     "The region of one cell."
-    index = [int(i) for i in index]
+    index = np.atleast_1d(np.asarray(index)).tolist()
     if not index:
         raise ValueError("a cell has at least one coordinate; got none.")
     return tuple(sorted(Counter(index).values(), reverse=True))
@@ -56,6 +61,7 @@ def _size(partition, n, batch_size):
     return deals * items // math.prod(math.factorial(c) for c in Counter(partition).values())
 
 
+@checked(batch_size=size)
 def region_sizes(
     n: int,  # Modalities
     batch_size: int,  # Rows in every batch, B
@@ -72,6 +78,7 @@ def collision_probability(
     return 1 - math.perm(_whole("batch_size", batch_size, 1), _whole("n", n, 1)) / batch_size**n
 
 # %% ../../nbs/3_ndim/06_regions.ipynb #4ac64bbd
+@checked(partition=ids, exponent=count)
 def mask_value(
     partition,  # Counts of one region
     exponent,  # m
@@ -80,6 +87,7 @@ def mask_value(
     return sum(c**exponent for c in partition)
 
 
+@checked(n=size)
 @cache
 def safe_exponent(
     n: int,  # Modalities
@@ -92,7 +100,8 @@ def safe_exponent(
 
 # %% ../../nbs/3_ndim/06_regions.ipynb #1a0ec997
 def _shape(n, batch_size):
-    sizes = [batch_size] * n if isinstance(batch_size, int) else list(batch_size)
+    many = isinstance(batch_size, (list, tuple))
+    sizes = list(batch_size) if many else [_whole("batch_size", batch_size, 1)] * n
     if len(sizes) != n:
         raise ValueError(f"batch_size is one size, or one per modality: {n}; got {len(sizes)}.")
     return [_whole("batch_size", b, 1) for b in sizes]
@@ -129,8 +138,8 @@ def region_mask(
 ) -> Tensor:  # int16, shape of the cube or the block: position in `partitions(n)`
     "The region of every cell."
     places = []
-    for a, size in enumerate(_shape(_whole("n", n, 1), batch_size)):
-        coordinates = torch.arange(size, device=device)[block[a] if block else slice(None)]
+    for a, side in enumerate(_shape(_whole("n", n, 1), batch_size)):
+        coordinates = torch.arange(side, device=device)[block[a] if block else slice(None)]
         places.append(coordinates.reshape([-1 if k == a else 1 for k in range(n)]))
     power = torch.arange(n + 1, device=device).pow(safe_exponent(n) - 1).int()
     return _lookup(n).to(device)[_labels(places, power)]

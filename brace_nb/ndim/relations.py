@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core.arrays import as_tensor, like
+from ..core.arrays import as_tensor, like, widen
 from .measures import root
+from ..core.arguments import checked, finite, size
 
 # %% auto #0
 __all__ = ['with_gram']
@@ -33,6 +34,7 @@ def _frame(shape, generator, like):
     return (Q * R.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]).mT
 
 # %% ../../nbs/3_ndim/04_relations.ipynb #b084a73a
+@checked(gram=finite, features=size)
 def with_gram(
     gram,  # Wanted inner products, shape (..., n, n): symmetric, no negative eigenvalue
     features: int,  # F >= n
@@ -40,7 +42,7 @@ def with_gram(
 ) -> list:  # n arrays, shape (..., F)
     "Vectors in random orientation with the given inner products."
     G = as_tensor(gram, "gram")
-    G = G if isinstance(gram, Tensor) else G.double()
+    G = widen(G) if isinstance(gram, Tensor) else G.double()
     _check_gram(G, features)
     values, vectors = torch.linalg.eigh(G)
     if (values < -1e-6 * values.amax(-1, keepdim=True)).any():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.arrays import as_tensor, like
+from ..core.arguments import array, checked
 
 # %% auto #0
 __all__ = ['STATISTICS', 'cosine_tail', 'point_statistics']
@@ -23,6 +24,7 @@ def _cap(x, dim):
     return np.where(x < 0, 1 - tail, tail)
 
 # %% ../../nbs/3_ndim/05_statistics.ipynb #4dfabf18
+@checked(t=array)
 def cosine_tail(
     t,  # Cosines in [-1, 1], any shape
     dim: int,  # Dimension of the space, at least 2

@@ -14,11 +14,13 @@ from .one_walk import can_walk_once, walk_once
 from .products import outer_sum, place
 from .regions import partitions, region_sizes
 from .targets import cross_entropy
+from ..core.arguments import checked, size, sizes
 
 # %% auto #0
 __all__ = ['cube_blocks', 'streamed_loss']
 
 # %% ../../nbs/3_ndim/08a_streaming.ipynb #1aca39a9
+@checked(shape=sizes, entries=size)
 def cube_blocks(
     shape,  # Of the cube
     entries: int,  # Cells of a block, about

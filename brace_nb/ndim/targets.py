@@ -6,18 +6,22 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from .cube_scores import CubeScores
 from .regions import partitions, region_mask, region_sizes
+from ..core.arguments import checked, floats, share, size
 
 # %% auto #0
 __all__ = ['exact_inputs', 'region_weights', 'log_weight', 'cross_entropy', 'CubeProblem']
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #7a478b9c
+@checked(batch_size=size, features=size)
 def exact_inputs(
     batch_size: int,  # Rows, B
     features: int,  # F
@@ -32,10 +36,16 @@ def exact_inputs(
     return draw[distribution](batch_size, features, dtype=torch.float64, generator=generator)
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #d88ffd59
+def _as_partition(p):
+    return tuple(int(c) for c in p) if np.ndim(p) == 1 and np.asarray(p).dtype.kind in "iu" else p
+
+
 def _kept_regions(regions, n):
     "The partitions that take part."
     names = partitions(n)
-    kept = [tuple(p) for p in (names if regions is None else regions)]
+    if regions is not None and not isinstance(regions, (list, tuple, set)):
+        raise ValueError(f"regions must be a list of partitions of {n}: {names}; got {regions!r:.80}.")
+    kept = [_as_partition(p) for p in (names if regions is None else regions)]
     unknown = [p for p in kept if p not in names]
     if unknown:
         raise ValueError(f"regions must be partitions of {n}: {names}; got {unknown}.")
@@ -50,8 +60,8 @@ def _given_weights(weights, n):
     unknown = set(weights) - set(names)
     if unknown:
         raise ValueError(f"weights are given by partition of {n}: {names}; got {unknown}.")
-    values = [float(weights.get(p, 1)) for p in names]
-    if not all(0 < v < math.inf for v in values):
+    values = [weights.get(p, 1) for p in names]
+    if not all(isinstance(v, Real) and 0 < v < math.inf for v in values):
         raise ValueError(f"weights must be > 0 and finite; got {weights}. Leave a region out with `regions`.")
     return values
 
@@ -86,6 +96,7 @@ def _weights(weights, n, batch_size):
     )
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #16aa68a6
+@checked(scores=CubeScores)
 def region_weights(
     regions,  # Partitions to keep; None keeps all
     weights,  # "density", a dict by partition, a Tensor of learned parameters, or None
@@ -108,6 +119,7 @@ def log_weight(
     return torch.where(w > 0, torch.where(w > 0, w, 1).log(), -math.inf)
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #4e269fdd
+@checked(logits=floats("rows cells"), target=floats("rows cells"), smoothing=share)
 def cross_entropy(
     logits: Tensor,  # Shape (rows, cells); -inf masks a cell
     target: Tensor,  # Probabilities, same shape

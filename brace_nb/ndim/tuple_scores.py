@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arrays import as_tensor, check_finite, like, widen
+from ..core.arrays import as_tensor, broadcast, check_finite, like, widen
 from .measures import MEASURES, Measure
+from ..core.arguments import checked, count, floats, many
 
 # %% auto #0
 __all__ = ['find_measure', 'unit', 'as_batches', 'positive_part', 'from_norm', 'score_batches', 'score']
@@ -29,6 +30,7 @@ def _check_shrink(shrink, m):
         )
 
 # %% ../../nbs/3_ndim/01_tuple_scores.ipynb #387e2b62
+@checked(n=count)
 def find_measure(
     name: str,  # Key in `MEASURES`
     n: int,  # Vectors to compare
@@ -71,6 +73,7 @@ def _check_sizes(xs):
         raise ValueError(f"all modalities must be on one device; got {[str(x.device) for x in xs]}.")
 
 # %% ../../nbs/3_ndim/01_tuple_scores.ipynb #0290e6e3
+@checked(x=floats("... F>0"))
 def unit(
     x: Tensor,  # Floating, shape (..., F), no row of zeros
 ) -> Tensor:  # The same directions
@@ -154,6 +157,7 @@ def score_batches(
     return _feature_score(xs, m, shrink)
 
 # %% ../../nbs/3_ndim/01_tuple_scores.ipynb #8ac29436
+@checked(xs=many)
 def score(
     xs,  # n arrays of embeddings, shapes (..., F) that broadcast
     measure: str = "pairwise",  # Name in `MEASURES`
@@ -163,5 +167,6 @@ def score(
     | None = None,  # James-Stein: None, "positive", or a factor for each feature from q
 ) -> Tensor | np.ndarray:  # Scores, shape (...,); higher is more alike
     "Similarity of given tuples by the formula of the measure (thesis, Fig. 5.9 and section 5.11)."
-    m = find_measure(measure, len(xs), shrink)
-    return like(score_batches(as_batches(xs, normalize), m, shrink), *xs)
+    m, batches = find_measure(measure, len(xs), shrink), as_batches(xs, normalize)
+    broadcast("the modalities", *batches)
+    return like(score_batches(batches, m, shrink), *xs)
