@@ -1075,8 +1075,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                        'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims.holds': ( '7_companion/claims.html#holds',
                                                                                 'brace_nb/companion/claims.py'),
-                                           'brace_nb.companion.claims.in_old_form': ( '7_companion/claims.html#in_old_form',
-                                                                                      'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims.is_number': ( '7_companion/claims.html#is_number',
                                                                                     'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims.load_claims': ( '7_companion/claims.html#load_claims',
