@@ -374,7 +374,7 @@ LEFT_OUT = {
         "train_encoder train_objective training_ids": "train, or need a data set",
     },
     "codes": {
-        "binarize_file load_heads training_pairs": "files",
+        "binarize_file load_heads training_pairs untrained_heads": "files",
         "project_on_device": "writes into the caller's memory",
     },
     "ndim": {},

@@ -14,7 +14,7 @@ from brace_nb.codes import (
     TernaryHead,
     alignment_loss,
     binarize,
-    code_encoder,
+    head_training,
     jaccard,
     nearest_corner,
     pack,
@@ -235,7 +235,7 @@ def test_interrupt_leaves_the_last_finished_epoch(monkeypatch):
         return clip_loss(x, y, scale)
 
     two = CodeEncoder(**SMALL).fit(images, texts, epochs=2, batch_size=33)
-    monkeypatch.setattr(code_encoder, "clip_loss", stops)
+    monkeypatch.setattr(head_training, "clip_loss", stops)
     encoder = CodeEncoder(**SMALL)
     with pytest.raises(KeyboardInterrupt):
         encoder.fit(images, texts, epochs=9, batch_size=33)

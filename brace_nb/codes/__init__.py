@@ -22,9 +22,17 @@ __getattr__, __dir__, __all__ = lazy(
     ),
     statistics="CodeStatistics code_statistics",
     index="CodeIndex nearest",
+    inverted_search="InvertedIndex",
     files="binarize_file",
+    code_formats="CODE_FORMATS code_indices code_recall code_tokens codes_from_indices stored_bytes",
+    common_space="CommonSpace fit_common_space",
+    rotation_heads="RotationHead active_bits_loss distillation_loss straight_through",
+    head_training="PRESETS",
     code_encoder="CodeEncoder",
     heads="BinaryHead TernaryHead alignment_loss nearest_corner uniformity_loss",
-    emoji_codes="EmojiEmbeddings distance_to_code load_heads training_pairs",
+    emoji_codes=(
+        "EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs untrained_heads"
+    ),
+    quantizers="PrincipalBytes ProductQuantizer",
     baselines="itq_rotation random_directions rotation_codes sign_codes topk_codes",
 )

@@ -5,113 +5,30 @@
 # %% ../../nbs/2_codes/07_code_encoder.ipynb #8a1a5756
 from __future__ import annotations
 
+import inspect
 import json
-import math
-from functools import partial
 
 import torch
-from torch import nn
 
-from .heads import BinaryHead, TernaryHead, alignment_loss, uniformity_loss
+from .code_formats import CODE_FORMATS, code_recall, coded_as
+from brace_nb.codes.head_training import (
+    PRESETS,
+    EpochEnd,
+    HeadTraining,
+    check_schedule,
+    empty_heads,
+    heads_from_rotation,
+    random_heads,
+)
+from .heads import BinaryHead
 from .packing import pack, pack_ternary
+from .pairing import embedding_tensor, paired_embeddings
 from .projection import binarize, ternarize
-from .pairing import ShuffledPairs, embedding_tensor, paired_embeddings
-from ..core import EarlyStopping, atomic_path, existing_file, like, malformed, train
+from ..core import atomic_path, existing_file, like, malformed, train
 from ..foundations import clip_loss
 
 # %% auto #0
 __all__ = ['CodeEncoder']
-
-# %% ../../nbs/2_codes/07_code_encoder.ipynb #7012dc5d
-class _Training:
-    "Heads, logit scale and batches of one training."
-
-    def __init__(self, heads, data, held, batch_size, seed, ternary, align, uniform):
-        self.heads, self.held, self.batch_size = heads, held, batch_size
-        self.ternary, self.align, self.uniform = ternary, align, uniform
-        self.scale = nn.Parameter(torch.tensor(math.log(1 / 0.07), device=data[0].device))
-        self.batches = ShuffledPairs(*data, batch_size, seed)
-
-    def optimizer(self, learning_rate, weight_decay):
-        "AdamW; the logit scale does not decay."
-        groups = [dict(params=self.heads.parameters()), dict(params=[self.scale], weight_decay=0.0)]
-        return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay, fused=True)
-
-    def objective(self, step):
-        "The loss of the batch of this step."
-        images, texts = self.batches(step)
-        x, y = self.heads["image"](images), self.heads["text"](texts)
-        loss = clip_loss(x, y, self.scale.exp())
-        if self.align:
-            loss = loss + self.align * alignment_loss(x, y, self.ternary)
-        if self.uniform:
-            loss = loss + self.uniform * (uniformity_loss(x) + uniformity_loss(y)) / 2
-        return loss
-
-    def limit_scale(self, state):
-        "Callback: the logit scale stays in 1..100."
-        with torch.no_grad():
-            self.scale.clamp_(0, math.log(100))
-
-    @torch.no_grad()
-    def validation(self):
-        "Mean contrastive loss of the validation pairs, always in the same batches."
-        batches, total = ShuffledPairs(*self.held, self.batch_size, seed=0), 0.0
-        for step in range(batches.per_epoch):
-            images, texts = batches(step)
-            x, y = self.heads["image"](images), self.heads["text"](texts)
-            total = total + clip_loss(x, y, self.scale.exp())
-        return float(total) / batches.per_epoch
-
-# %% ../../nbs/2_codes/07_code_encoder.ipynb #9c634d27
-class _EpochEnd:
-    "Callback: after each epoch a row of the history, the weights, the best epoch, and perhaps the end."
-
-    def __init__(self, encoder, training, patience, callback):
-        self.encoder, self.training, self.callback, self.total = encoder, training, callback, 0.0
-        self.stopping = EarlyStopping(patience)
-
-    def __call__(self, state):
-        self.total = self.total + state.loss
-        if (state.step + 1) % self.training.batches.per_epoch == 0:
-            self.encoder.history.append(self._row(state))
-            self._keep(self.encoder.history[-1])
-            state.stop = self.stopping.stop
-
-    def _row(self, state):
-        mean = float(self.total) / self.training.batches.per_epoch
-        rate, epoch = state.optimizer.param_groups[0]["lr"], len(self.encoder.history) + 1
-        row = dict(epoch=epoch, lr=rate, train=mean, scale=self.training.scale.exp().item())
-        self.total = 0.0
-        return row | dict(validation=self.training.validation()) if self.training.held else row
-
-    def _keep(self, row):
-        encoder, heads = self.encoder, self.training.heads
-        encoder.states["last"] = {k: v.detach().clone() for k, v in heads.state_dict().items()}
-        if "validation" in row and self.stopping.update(row["validation"], row["epoch"]):
-            encoder.states["best"], encoder.best_epoch = encoder.states["last"], row["epoch"]
-        if self.callback:
-            encoder.heads = heads
-            self.callback(encoder, row)
-
-# %% ../../nbs/2_codes/07_code_encoder.ipynb #e0dc66e7
-def _check_schedule(epochs, batch_size, learning_rate, gamma, patience, validation):
-    if min(epochs, batch_size - 1) < 1 or learning_rate <= 0 or not 0 < gamma <= 1:
-        raise ValueError(
-            "fit needs epochs >= 1, batch_size >= 2, learning_rate > 0 and 0 < gamma <= 1; "
-            f"got {epochs}, {batch_size}, {learning_rate} and {gamma}."
-        )
-    if patience is not None and (validation is None or patience < 1):
-        given = "none" if validation is None else "given"
-        raise ValueError(
-            "`patience` >= 1 counts epochs without a better validation loss; "
-            f"got patience={patience}, validation={given}. Give `validation`."
-        )
-
-# %% ../../nbs/2_codes/07_code_encoder.ipynb #cabd0508
-def _falling(learning_rate, gamma, per_epoch, step):
-    "The learning rate of a step."
-    return learning_rate * gamma ** (step // per_epoch)
 
 # %% ../../nbs/2_codes/07_code_encoder.ipynb #ceb05824
 _FORMAT = "brace_nb.CodeEncoder"
@@ -124,67 +41,127 @@ class CodeEncoder:
     def __init__(
         self,
         dim: int = 256,  # D, dimensions of the code
-        hidden: int = 256,  # Width of the hidden layers
-        layers: int = 1,  # Hidden layers; 0 is one linear map
+        hidden: int = 256,  # Width of the hidden layers (start="random")
+        layers: int = 1,  # Hidden layers; 0 is one linear map (start="random")
         ternary: bool = False,  # Ternary codes from heads without softplus
+        *,
+        start: str = "random",  # "random" weights as the post, or a "rotation" in a common space
+        shared: bool = False,  # One head for both modalities
+        sharpness: float = 20.0,  # Of the softplus (start="rotation")
+        spread: float | None = None,  # Weights of the common space; None: none (start="rotation")
+        ridge: float | None = None,  # Of its memory; None: no memory (start="rotation")
+        width: float = 10.0,  # Of the memory's kernel
+        straight_through: bool = False,  # The contrastive loss and the distillation see codes
+        contrastive: float = 1.0,  # Weight of the contrastive loss
+        scale: float | None = None,  # Of the logits; None: learned from 1 / 0.07 on
+        align: float = 0.0,  # Weight of `alignment_loss`
+        target: str = "better",  # Its target
+        detach: bool = True,  # Its target is a constant
+        uniform: float = 0.0,  # Weight of `uniformity_loss`, mean of both modalities
+        distill: float = 0.0,  # Weight of `distillation_loss` from the embeddings before the heads
+        distill_scale: float = 30.0,  # Scale of the known similarities in it
+        bits: float | None = None,  # End where the median of active bits has come down to this
+        distinct: bool = False,  # No text twice in a batch; an epoch is every text once
+        epochs: int = 20,  # Passes over the pairs; 0 leaves heads that start from a rotation as they are
+        batch_size: int = 256,  # Pairs per step; an incomplete last batch is left out
+        learning_rate: float = 1e-2,  # Of AdamW in the first epoch
+        gamma: float = 0.9,  # Its factor per epoch
+        cosine: bool = False,  # Half a cosine to 0 instead
+        weight_decay: float = 1e-2,  # Of AdamW (torch's default), not on the logit scale
+        patience: int | None = None,  # Epochs without a better validation loss after which to stop
+        seed: int = 0,  # Weights and order of the batches
+        device=None,  # Where to train; by default where the images are
     ):
-        self.config = dict(dim=dim, hidden=hidden, layers=layers, ternary=ternary)
+        self.config = {name: value for name, value in locals().items() if name != "self"}
         self._forget(None)
-        self._build(1, 1)  # refuses bad widths now
+        self._check()
+
+    @classmethod
+    def preset(
+        cls,
+        name: str = "best",  # "post" or "best"
+        **changes,  # Options to set otherwise
+    ) -> CodeEncoder:
+        "Options by name: `post` trains exactly as the post, `best` is chosen on validation concepts."
+        if name not in PRESETS:
+            raise ValueError(f"presets are {' and '.join(PRESETS)}; got {name!r}.")
+        return cls(**PRESETS[name] | changes)
+
+    def get_params(self, deep: bool = True) -> dict:
+        "All options, as scikit-learn asks for them."
+        return dict(self.config)
+
+    def set_params(self, **changes) -> CodeEncoder:
+        "Change options; takes effect at the next `fit`."
+        unknown = set(changes) - set(self.config)
+        if unknown:
+            raise ValueError(f"options are {', '.join(self.config)}; got {', '.join(sorted(unknown))}.")
+        self.config |= changes
+        self._check()
+        return self
+
+    def __sklearn_tags__(self):
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        kinds = dict(transformer_tags=TransformerTags(), input_tags=InputTags())
+        return Tags(estimator_type="transformer", target_tags=TargetTags(required=True), **kinds)
+
+    def __sklearn_is_fitted__(self):
+        return self.heads is not None
+
+    def __repr__(self):
+        default = inspect.signature(CodeEncoder.__init__).parameters
+        changed = ", ".join(f"{k}={v!r}" for k, v in self.config.items() if v != default[k].default)
+        return f"CodeEncoder({changed})"
 
     def _forget(self, features):
         "The state of an encoder that was not trained yet."
         self.features, self.heads, self.using, self.best_epoch = features, None, None, None
         self.history, self.states = [], {}
 
-    def _build(self, images, texts, seed=0):
-        "New heads; the caller's random generator stays as it is."
-        head = TernaryHead if self.config["ternary"] else BinaryHead
-        shape = self.config["hidden"], self.config["dim"], self.config["layers"]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return nn.ModuleDict(dict(image=head(images, *shape), text=head(texts, *shape)))
-
-    def _new_heads(self, features, seed, device):
-        "Untrained heads on the device; what was trained before is forgotten."
-        heads = self._build(*features, seed).to(device)
-        self._forget(features)
-        return heads
+    def _check(self):
+        "Refuse bad widths and starts now."
+        with torch.device("meta"):  # no weights, no random numbers
+            BinaryHead(1, *(self.config[name] for name in ("hidden", "dim", "layers")))
+        if self.config["start"] not in ("random", "rotation"):
+            raise ValueError(f"heads start from 'random' or 'rotation'; got {self.config['start']!r}.")
 
     def fit(
         self,
-        image_embeddings,  # (N, features), array or tensor
-        text_embeddings,  # (M, features)
+        X,  # Image embeddings (N, features), array or tensor
+        y,  # Text embeddings (M, features)
         pairs=None,  # Row numbers (P, 2) of images and texts that belong together; None: row i with row i
         validation=None,  # (images, texts) or (images, texts, pairs)
-        epochs: int = 20,  # Passes over the pairs
-        batch_size: int = 256,  # Pairs per step; an incomplete last batch is left out
-        learning_rate: float = 1e-2,  # Of AdamW in the first epoch
-        gamma: float = 0.9,  # Its factor per epoch
-        weight_decay: float = 1e-2,  # Of AdamW (torch's default), not on the logit scale
-        align: float = 0.0,  # Weight of `alignment_loss`
-        uniform: float = 0.0,  # Weight of `uniformity_loss`, mean of both modalities
-        patience: int | None = None,  # Epochs without a better validation loss after which to stop
-        seed: int = 0,  # Weights and order of the batches
         callback=None,  # Called as callback(self, row) after each epoch; may add to `row`, which is kept
-        device=None,  # Where to train; by default where the images are
+        **changes,  # Options of the encoder to set before training
     ) -> CodeEncoder:  # Itself, with the weights of the last epoch in use
         "Train both heads from the start; after Ctrl-C the last finished epoch stays usable."
-        _check_schedule(epochs, batch_size, learning_rate, gamma, patience, validation)
-        device = device or getattr(image_embeddings, "device", "cpu")
-        data = paired_embeddings(image_embeddings, text_embeddings, pairs, "training", device)
+        o = self._with(changes)
+        check_schedule(o, validation)
+        device = o["device"] or getattr(X, "device", "cpu")
+        data = paired_embeddings(X, y, pairs, "training", device)
         features = tuple(side.shape[1] for side in data[:2])
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, features)
-        heads = self._new_heads(features, seed, device)
-        run = _Training(heads, data, held, batch_size, seed, self.config["ternary"], align, uniform)
-        callbacks = [run.limit_scale, _EpochEnd(self, run, patience, callback)]
-        schedule = partial(_falling, learning_rate, gamma, run.batches.per_epoch)
-        optimizer, steps = run.optimizer(learning_rate, weight_decay), epochs * run.batches.per_epoch
-        try:
-            train(run.objective, optimizer, steps, learning_rate=schedule, callbacks=callbacks)
-        finally:
-            self._settle(heads)
+        turned = o["start"] == "rotation"
+        heads = heads_from_rotation(data, o) if turned else random_heads(features, o).to(device)
+        self.config = o
+        self._forget(features)
+        self._train(HeadTraining(heads, data, held, o), callback)
         return self
+
+    def _train(self, run, callback):
+        "The steps; what the last finished epoch left stays, whatever happens."
+        callbacks = [run.limit_scale, EpochEnd(self, run, callback)]
+        steps = run.options["epochs"] * run.batches.per_epoch
+        if not steps:
+            self.states["last"] = {k: v.detach().clone() for k, v in run.heads.state_dict().items()}
+        try:
+            train(run.objective, run.optimizer(), steps, learning_rate=run.learning_rate, callbacks=callbacks)
+        finally:
+            self._settle(run.heads)
+
+    def _with(self, changes):
+        return type(self)(**self.config).set_params(**changes).config
 
     def _settle(self, heads):
         "Use the last finished epoch, if there is one."
@@ -199,7 +176,8 @@ class CodeEncoder:
     ) -> float:  # CLIP loss at the scale of the last epoch
         "Contrastive loss of these pairs, in one batch."
         x, y = (torch.as_tensor(e) for e in (self.embed_images(images), self.embed_texts(texts)))
-        return float(clip_loss(x, y, self.history[-1]["scale"]))
+        scale = self.history[-1]["scale"] if self.history else self.config["scale"] or 1 / 0.07
+        return float(clip_loss(x, y, scale))
 
     def use(
         self,
@@ -225,6 +203,25 @@ class CodeEncoder:
         parts = t.reshape(-1, t.shape[-1]).split(rows)
         v = torch.cat([self.heads[side](part) for part in parts])
         return like(v.reshape(*t.shape[:-1], self.config["dim"]), x)
+
+    def transform(
+        self,
+        X,  # Embeddings (..., features) of one modality
+        modality: str = "image",  # "image" or "text"
+        output: str = "bool",  # A key of `CODE_FORMATS`: "bool", "packed", "indices" or "tokens"
+    ):  # Codes in that form
+        "Codes, as scikit-learn asks for them."
+        if output not in CODE_FORMATS:
+            raise ValueError(f"codes come as {', '.join(CODE_FORMATS)}; got {output!r}.")
+        return coded_as(self.encode(X, modality), output)
+
+    def score(
+        self,
+        X,  # Image embeddings (n, features)
+        y,  # Embeddings of their texts, row by row (n, features)
+    ) -> float:  # R@1 of the codes, mean of both directions, 0..1
+        "How often the partner's code is the single nearest."
+        return code_recall(self.encode_images(X), self.encode_texts(y))
 
     def encode(
         self,
@@ -269,6 +266,18 @@ class CodeEncoder:
         "Codes of texts."
         return self.encode(x, "text", packed)
 
+    def common(
+        self,
+        images,  # Image embeddings (n, features)
+        texts,  # Text embeddings (m, features)
+    ) -> tuple:  # Unit rows (n, features) and (m, features)
+        "Rows in the common space of heads that start from a rotation: floats, before any code."
+        if self.heads is None or self.config["start"] != "rotation":
+            raise ValueError("only fitted heads with start='rotation' have a common space. Call `fit` first.")
+        sides = zip(("image", "text"), (images, texts))
+        with torch.no_grad():
+            return tuple(like(self.heads[k][0](embedding_tensor(x, k)), x) for k, x in sides)
+
     def save(
         self,
         path,  # File to write, by custom `.safetensors`
@@ -278,7 +287,11 @@ class CodeEncoder:
 
         if not self.states:
             raise ValueError("the heads are not trained. Call `fit` first.")
-        tensors = {f"{w}/{k}": v.cpu().clone() for w, state in self.states.items() for k, v in state.items()}
+        tensors = {
+            f"{w}/{k}": v.cpu().clone(memory_format=torch.contiguous_format)
+            for w, state in self.states.items()
+            for k, v in state.items()
+        }
         kept = "config", "features", "history", "using", "best_epoch"
         about = json.dumps({name: getattr(self, name) for name in kept})
         with atomic_path(path) as temporary:
@@ -307,8 +320,9 @@ class CodeEncoder:
     def _restore(self, about, tensors, device):
         self._forget(tuple(about["features"]))
         self.history, self.best_epoch = about["history"], about["best_epoch"]
-        self.heads = self._build(*self.features).to(device)
         for key, tensor in tensors.items():
             which, name = key.split("/")
             self.states.setdefault(which, {})[name] = tensor.to(device)
+        weights = next(iter(self.states.values()))
+        self.heads = empty_heads(self.features, self.config, weights).to(device)
         return self.use(about["using"])

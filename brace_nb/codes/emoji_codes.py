@@ -5,9 +5,11 @@
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #066713d9
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from .code_encoder import CodeEncoder
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
@@ -15,7 +17,8 @@ from ..core.arrays import as_tensor
 from ..core.arguments import array, checked, finite
 
 # %% auto #0
-__all__ = ['EmojiEmbeddings', 'training_pairs', 'load_heads', 'distance_to_code']
+__all__ = ['EmojiEmbeddings', 'training_pairs', 'named_pictures', 'code_facts', 'load_heads', 'untrained_heads',
+           'distance_to_code']
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #756f7424
 class EmojiEmbeddings:
@@ -73,6 +76,38 @@ def training_pairs(
     right = pd.DataFrame(dict(id=captions["id"], text=np.arange(len(captions["embedding"]))))
     return images, captions["embedding"], left.merge(right, on="id")
 
+# %% ../../nbs/2_codes/09_emoji_codes.ipynb #c151f223
+def named_pictures(
+    data: EmojiEmbeddings,
+    split: str = "train",  # "train" or "val"; flags count only in training
+) -> tuple:  # Images (N, features), English names (M, features), pairs (N, 2) of row numbers
+    "Pictures of the training designers with their English names: each name once."
+    ids = data.tuples.ids(split, flags=split == "train")
+    images, pairs = [], []
+    for designer in data.tuples.designers:
+        if designer != HELD_OUT_DESIGNER:
+            drawn = np.isin(ids, data.tuples.available(designer))
+            images.append(data.images(ids[drawn], designer))
+            pairs.append(np.flatnonzero(drawn))
+    texts = np.concatenate(pairs)
+    return np.concatenate(images), data.names(ids), np.stack([np.arange(len(texts)), texts], 1)
+
+# %% ../../nbs/2_codes/09_emoji_codes.ipynb #8bcbdfb1
+def code_facts(
+    model: CodeEncoder,
+    x: np.ndarray,  # Image embeddings (n, features)
+    y: np.ndarray,  # Embeddings of their names, row by row
+) -> (
+    dict
+):  # R@1 in %, medians and 97 % quantiles of active bits, most frequent bit in %, distance to the code
+    "What the posts say of a set of codes, in numbers."
+    a, b = model.encode_images(x), model.encode_texts(y)
+    found = dict(recall=100 * model.score(x, y), frequency=float(100 * a.mean(0).max()))
+    for side, codes in dict(image=a, text=b).items():
+        active = codes.sum(1)
+        found |= {side: float(np.median(active)), f"q97_{side}": float(np.quantile(active, 0.97))}
+    return found | dict(distance=distance_to_code(model.embed_images(x), a))
+
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #6711934e
 def load_heads(
     folder,  # Written by the experiment that trained them
@@ -81,6 +116,24 @@ def load_heads(
 ) -> list[CodeEncoder]:
     "One trained encoder of codes a seed."
     return [CodeEncoder.load(Path(folder) / name.format(seed)) for seed in seeds]
+
+
+def untrained_heads(
+    models: list[CodeEncoder],  # Trained ones
+) -> list[CodeEncoder]:  # Copies with new weights, drawn with the seeds 0, 1, ...
+    "Heads of the same shapes before any training: what a measurement says where nothing was learned."
+    if any(model.heads is None for model in models):
+        raise ValueError(
+            "models must be trained: only then are the shapes of their heads known. Call `fit` first."
+        )
+    fresh = [deepcopy(model) for model in models]
+    for seed, model in enumerate(fresh):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for layer in model.heads.modules():
+                if hasattr(layer, "reset_parameters"):
+                    layer.reset_parameters()
+    return fresh
 
 
 @checked(v=finite("N>0 D"), codes=array("N D"))

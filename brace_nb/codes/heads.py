@@ -65,22 +65,40 @@ def nearest_corner(
         corner = F.normalize((ternarize if ternary else binarize)(x.detach()).to(x.dtype), dim=-1)
         return corner, F.cosine_similarity(x, corner, dim=-1)[..., None]
 
+# %% ../../nbs/2_codes/06_heads.ipynb #a9ab5ceb
+def _targets(x, y, ternary, target, detach):
+    "The codes that x and y are pulled to."
 
+    def code(v):
+        corner, cosine = nearest_corner(v, ternary)
+        return (corner if detach else corner + v - v.detach()), cosine
+
+    if target == "mean":
+        both = code(F.normalize(x + y, dim=-1))[0]
+        return both, both
+    (bx, cx), (by, cy) = code(x), code(y)
+    better = torch.where(cx >= cy, bx, by)
+    return (bx, by) if target == "own" else (better, better)
+
+# %% ../../nbs/2_codes/06_heads.ipynb #4249dbe3
 @checked(x=floats, y=floats)
 def alignment_loss(
     x: Tensor,  # Embeddings of one modality, unit rows (..., D)
     y: Tensor,  # Embeddings of the other, row by row their partners (..., D)
     ternary: bool = False,  # Project to ternary codes
+    target: str = "better",  # "better" aligned partner's code; each its "own"; the code of their "mean"
+    detach: bool = True,  # The code is a constant; else the gradient passes through it as through x
 ) -> Tensor:  # Mean over the pairs, scalar >= 0
     "Distance of both partners to the better aligned one's code (BRaCE, 'Alignment Loss')."
+    if target not in ("better", "own", "mean"):
+        raise ValueError(f"the target must be 'better', 'own' or 'mean'; got {target!r}.")
     if x.shape != y.shape:
         raise ValueError(
             f"alignment compares partners row by row; got shapes {tuple(x.shape)} and {tuple(y.shape)}. "
             "Index both by the same pairs."
         )
-    (bx, cx), (by, cy) = nearest_corner(x, ternary), nearest_corner(y, ternary)
-    target = torch.where(cx >= cy, bx, by)
-    return ((x - target).square() + (y - target).square()).sum(-1).mean() / 2
+    to_x, to_y = _targets(x, y, ternary, target, detach)
+    return ((x - to_x).square() + (y - to_y).square()).sum(-1).mean() / 2
 
 # %% ../../nbs/2_codes/06_heads.ipynb #99544093
 @checked(x=floats)

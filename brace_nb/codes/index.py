@@ -115,6 +115,17 @@ def _merge_ids(old, new):
 _FORMAT = "brace_nb.CodeIndex"
 _EXPECTED = "a file written by `CodeIndex.save`"
 
+# %% ../../nbs/2_codes/04_index.ipynb #4e90134c
+def _mapped(path, name):
+    "One tensor of a safetensors file, left on disk: 8 bytes of length, a JSON header, the data."
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        about = json.loads(file.read(length))[name]
+    kind = dict(U8=np.uint8, I64=np.int64)[about["dtype"]]
+    if 0 in about["shape"]:
+        return np.empty(about["shape"], kind)
+    return np.memmap(path, kind, "r", 8 + length + about["data_offsets"][0], tuple(about["shape"]))
+
 # %% ../../nbs/2_codes/04_index.ipynb #4fb637f7
 class CodeIndex:
     "Codes under ids, searched by Jaccard or Hamming similarity, exactly or through a usearch graph."
@@ -162,13 +173,58 @@ class CodeIndex:
         self.ids, self.codes = both, np.concatenate([self.codes, codes])[order]
         return self
 
+    def remove(
+        self,
+        ids,  # Integers in the index, (n,)
+    ):  # The index itself
+        "Take codes out of the index; all or, after an error, none."
+        gone = _check_ids(ids, len(as_tensor(ids, "ids")))
+        unknown = np.setdiff1d(gone, self.ids)
+        if len(unknown):
+            raise ValueError(
+                f"ids to remove must be in the index; got {unknown[:5].tolist()}, which are not."
+            )
+        if self._graph is not None:
+            self._graph.remove(gone.astype(np.uint64))
+        left = ~np.isin(self.ids, gone)
+        self.ids, self.codes = self.ids[left], self.codes[left]
+        return self
+
+    def within(
+        self,
+        codes,  # Queries, bool (Q, D) or packed, uint8 (Q, ceil(D/8))
+        similarity: float,  # At least so similar, 0..1
+    ) -> list:  # A pair (ids, similarities) for each query, best first; the lower id wins a tie
+        "All codes that are at least so similar to a query (radius search), exactly."
+        queries, found = _packed_rows(codes, self.dim), []
+        for i in range(0, len(queries), 64):
+            scores = all_pairs(queries[i : i + 64], [self.codes], CODE_MEASURES[self.metric], self.dim)
+            for row in scores:
+                near = np.flatnonzero(row >= similarity)
+                near = near[np.argsort(-row[near], kind="stable")]
+                found.append((self.ids[near], row[near]))
+        return found
+
+    def _among(self, among):
+        "The part of the index that a filter leaves: ids, or a mask over `self.ids`."
+        among = as_tensor(among, "among").detach().cpu().numpy()
+        if among.dtype == bool and among.shape != self.ids.shape:
+            raise ValueError(f"a mask needs one entry for each of the {len(self)} ids; got {among.shape}.")
+        kept = among if among.dtype == bool else np.isin(self.ids, among)
+        part = CodeIndex(self.dim, self.metric)
+        part.ids, part.codes = self.ids[kept], self.codes[kept]
+        return part
+
     def search(
         self,
         codes,  # Queries, bool (Q, D) or packed, uint8 (Q, ceil(D/8))
         k: int = 10,  # Neighbors per query
         exact: bool = True,  # Compare with all codes, or ask the graph
+        among=None,  # Search only these: ids, or a bool mask over `index.ids`; exactly
     ) -> tuple:  # Ids, int64 (Q, k), and similarities, float32 (Q, k), best first; the lower id wins a tie
         "The k most similar codes; what the graph did not find is id -1 with similarity nan."
+        if among is not None:
+            return self._among(among).search(codes, k)
         queries = _packed_rows(codes, self.dim)
         if not len(self):
             raise ValueError("the index is empty. `add` codes first.")
@@ -222,6 +278,7 @@ class CodeIndex:
     def load(
         cls,
         path,  # File written by `save`
+        mapped: bool = False,  # Leave the codes in the file, read when they are searched
     ) -> CodeIndex:
         "Read an index back."
         from safetensors import SafetensorError, safe_open
@@ -229,15 +286,23 @@ class CodeIndex:
         path = existing_file(path, _EXPECTED)
         try:
             with safe_open(path, "np") as file:
-                about, tensors = file.metadata() or {}, {key: file.get_tensor(key) for key in file.keys()}
+                about = file.metadata() or {}
+                kept = [key for key in file.keys() if not mapped or key == "graph"]
+                tensors = {key: file.get_tensor(key) for key in kept}
             if about.get("format") != _FORMAT:
                 raise ValueError(f"its header does not name {_FORMAT}")
+            if mapped:
+                tensors |= {"codes": _mapped(path, "codes"), "ids": _mapped(path, "ids")}
             return cls(**json.loads(about["options"]))._restore(tensors)
         except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise malformed(path, _EXPECTED, f"another one, or a damaged one: {error}") from error
 
     def _restore(self, tensors):
-        self.add(tensors["ids"], tensors["codes"])
+        codes, ids = tensors["codes"], tensors["ids"]
+        if isinstance(codes, np.memmap):
+            self.ids, self.codes = _check_ids(ids, len(codes)), codes
+        else:
+            self.add(ids, codes)
         if "graph" in tensors:
             self._graph = self._new_graph()
             self._graph.load(tensors["graph"].tobytes())

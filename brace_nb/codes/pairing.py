@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core import as_tensor, check_finite
 
 # %% auto #0
-__all__ = ['embedding_tensor', 'paired_embeddings', 'ShuffledPairs']
+__all__ = ['embedding_tensor', 'paired_embeddings', 'ShuffledPairs', 'DistinctPairs']
 
 # %% ../../nbs/2_codes/07a_pairing.ipynb #498211fe
 def embedding_tensor(
@@ -66,6 +66,17 @@ def _used_rows(x, rows):
     used[rows] = True
     return torch.where(used[:, None], x, 0)
 
+# %% ../../nbs/2_codes/07a_pairing.ipynb #00bf8a90
+def _check_varied(sides, index, what):
+    "Rows that are all the same say nothing about what belongs together."
+    for x, rows, side in zip(sides, index, ("image", "text")):
+        used = x[rows.to(x.device)]
+        if bool((used == used[:1]).all()) and len(rows.unique()) > 1:
+            raise ValueError(
+                f"{what} {side} embeddings must differ; got {len(rows.unique())} equal rows (constant "
+                "features). Look at what made them: an encoder without weights, or a column of one value."
+            )
+
 # %% ../../nbs/2_codes/07a_pairing.ipynb #537f65a0
 def paired_embeddings(
     images,  # Image embeddings (N, features)
@@ -83,6 +94,8 @@ def paired_embeddings(
             f"got images {tuple(images.shape)} and texts {tuple(texts.shape)}."
         )
     index = _index_pairs(pairs, images, texts)
+    if what == "training":
+        _check_varied((images, texts), index, what)
     if index.shape[1] < 2:
         raise ValueError(f"the contrastive loss needs at least two {what} pairs; got {index.shape[1]}.")
     x = embedding_tensor(_used_rows(images, index[0]), f"{what} image embeddings", device, features[0])
@@ -119,3 +132,26 @@ class ShuffledPairs:
             self._shuffle()
         i, t = self.batches[step % self.per_epoch]
         return self.images.index_select(0, i), self.texts.index_select(0, t)
+
+# %% ../../nbs/2_codes/07a_pairing.ipynb #0c193633
+class DistinctPairs(ShuffledPairs):
+    "Batches in which no text comes twice: each epoch every text once, with one of its images."
+
+    def __init__(
+        self,
+        images: Tensor,  # (N, features)
+        texts: Tensor,  # (M, features)
+        pairs: Tensor,  # Row numbers (2, P)
+        batch_size: int,  # At most so many pairs
+        seed: int,  # Of the orders
+    ):
+        pairs = pairs[:, pairs[1].argsort(stable=True)]
+        self.counts = pairs[1].unique_consecutive(return_counts=True)[1].cpu()
+        self.first = self.counts.cumsum(0) - self.counts
+        self.all = pairs
+        super().__init__(images, texts, pairs[:, self.first.to(pairs.device)], batch_size, seed)
+
+    def _shuffle(self):
+        drawn = torch.rand(len(self.counts), generator=self.generator) * self.counts
+        self.pairs = self.all[:, (self.first + drawn.long()).to(self.all.device)]
+        super()._shuffle()

@@ -1,0 +1,160 @@
+"Rotation starts, memory, forms of codes, inverted search, and the estimator."
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from brace_nb.codes import (
+    CodeEncoder,
+    CodeIndex,
+    InvertedIndex,
+    active_bits_loss,
+    alignment_loss,
+    code_indices,
+    code_recall,
+    code_tokens,
+    codes_from_indices,
+    distillation_loss,
+    fit_common_space,
+    jaccard,
+    nearest,
+    nearest_corner,
+    stored_bytes,
+    straight_through,
+)
+
+
+def views(n=120, features=24, seed=0):
+    random = np.random.default_rng(seed)
+    meaning = random.normal(size=(n, 10))
+    seen = [meaning @ random.normal(size=(10, features)) for _ in range(2)]
+    return [(v + 0.3 * random.normal(size=v.shape)).astype(np.float32) for v in seen]
+
+
+QUICK = dict(dim=16, batch_size=32, epochs=2)
+
+
+def test_kernel_memory_is_the_ridge_solution_in_plain_loops():
+    images, texts = (torch.tensor(v).double() for v in views(20, 6))
+    pairs = torch.arange(20).expand(2, -1)
+    image, text = fit_common_space(images, texts, pairs, ridge=0.5, width=3.0)
+    x, y = images - images.mean(0), texts - texts.mean(0)
+    x, y = x / x.norm(dim=1, keepdim=True), y / y.norm(dim=1, keepdim=True)
+    kernel = torch.zeros(20, 20, dtype=torch.float64)
+    for i in range(20):
+        for j in range(20):
+            kernel[i, j] = math.exp(3.0 * (float(y[i] @ y[j]) - 1)) + (0.5 if i == j else 0)
+    coefficients = torch.linalg.inv(kernel) @ (x - y)
+    moved = y + (kernel - 0.5 * torch.eye(20)) @ coefficients
+    assert torch.allclose(text(texts), moved / moved.norm(dim=1, keepdim=True), atol=1e-6)
+    assert torch.allclose(image(images), x, atol=1e-6)
+
+
+def test_objectives_against_plain_loops():
+    random = torch.Generator().manual_seed(0)
+    q, x = (torch.nn.functional.normalize(torch.rand(5, 7, generator=random), dim=-1) for _ in range(2))
+    total = 0.0
+    for i in range(5):
+        others = [j for j in range(5) if j != i]
+        known = torch.stack([3 * x[i] @ x[j] for j in others]).softmax(0)
+        found = torch.stack([2 * q[i] @ q[j] for j in others]).softmax(0)
+        total += float((known * (known / found).log()).sum()) / 5
+    assert float(distillation_loss(q, x, 3.0, 2.0)) == pytest.approx(total, rel=1e-4)
+    q.requires_grad_()
+    codes = straight_through(q)
+    weights = torch.rand(5, 7, generator=random)
+    (codes * weights).sum().backward()
+    assert torch.allclose(codes, nearest_corner(q)[0]) and torch.equal(q.grad, weights)
+    assert float(active_bits_loss(nearest_corner(q)[0], 1.0)) > 0
+
+
+def test_targets_of_the_alignment_loss():
+    x, y = (torch.nn.functional.normalize(torch.rand(6, 9), dim=-1).requires_grad_() for _ in range(2))
+    losses = {t: alignment_loss(x, y, target=t) for t in ("better", "own", "mean")}
+    assert losses["own"] <= losses["better"] + 1e-6
+    grad = torch.autograd.grad(alignment_loss(x, y, target="own", detach=False), x)[0]
+    assert grad.abs().max() < 1e-7
+    with pytest.raises(ValueError, match="'own' or 'mean'"):
+        alignment_loss(x, y, target="other")
+
+
+def test_forms_of_a_code():
+    codes = np.random.default_rng(0).random((30, 70)) < 0.2
+    codes[3] = False
+    assert (codes_from_indices(code_indices(codes), 70) == codes).all()
+    assert [len(line.split()) for line in code_tokens(codes)] == codes.sum(1).tolist()
+    k = codes.sum(1)
+    bound = np.mean([math.log2(math.comb(70, int(n))) for n in k]) / 8
+    got = stored_bytes(codes)
+    assert got["packed"] == 9 and got["index list"] == pytest.approx(k.mean() * 7 / 8)
+    assert got["entropy bound"] == pytest.approx(bound)
+    assert code_recall(codes[4:], codes[4:]) > 0.9
+
+
+@pytest.mark.parametrize("k", [1, 7, 200])
+def test_inverted_search_ranks_like_the_scan(k):
+    random = np.random.default_rng(k)
+    codes, asked = random.random((200, 40)) < 0.05, random.random((30, 40)) < 0.05
+    rows, similar = nearest(asked, codes, k)
+    got = InvertedIndex(codes).search(asked, k)
+    assert (got[0] == rows).all() and np.array_equal(got[1], similar)
+
+
+def test_index_removes_filters_and_maps(tmp_path):
+    codes = np.random.default_rng(0).random((60, 32)) < 0.3
+    index, ids = CodeIndex(32).add(np.arange(60) * 2, codes), np.arange(60) * 2
+    similar = np.asarray(jaccard(codes[:4], codes))
+    for row, (near, scores) in zip(similar, index.within(codes[:4], 0.3)):
+        assert set(near) == set(ids[row >= 0.3]) and (np.diff(scores) <= 0).all()
+    found = index.search(codes[:4], 5, among=ids[:20])[0]
+    assert (found == index.search(codes[:4], 5, among=ids < 40)[0]).all() and found.max() < 40
+    index.save(tmp_path / "index")
+    mapped = CodeIndex.load(tmp_path / "index", mapped=True)
+    assert isinstance(mapped.codes, np.memmap)
+    assert (mapped.search(codes[:4], 5)[0] == index.search(codes[:4], 5)[0]).all()
+    index.remove([0, 4])
+    assert len(index) == 58 and not np.isin([0, 4], index.search(codes[:4], 58)[0]).any()
+    with pytest.raises(ValueError, match=r"got \[4\]"):
+        index.remove([4])
+
+
+@pytest.mark.parametrize("change", [{}, dict(shared=False), dict(epochs=0), dict(dim=40, distill=0.5)])
+def test_rotation_heads_learn_and_come_back(tmp_path, change):
+    images, texts = views()
+    e = CodeEncoder.preset("best", **QUICK | change).fit(images, texts)
+    assert e.score(images, texts) > 0.3
+    e.save(tmp_path / "heads")
+    again = CodeEncoder.load(tmp_path / "heads")
+    assert (again.encode_texts(texts) == e.encode_texts(texts)).all() and again.config == e.config
+
+
+def test_the_estimator_of_scikit_learn():
+    from sklearn.base import clone
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    images, texts = views()
+    e = CodeEncoder.preset("best", **QUICK)
+    assert clone(e).get_params() == e.get_params()
+    codes = make_pipeline(StandardScaler(), clone(e)).fit(images, texts).transform(images)
+    assert codes.shape == (120, 16) and codes.dtype == bool
+    search = GridSearchCV(e, dict(dim=[8, 16]), cv=2).fit(images, texts)
+    assert search.best_params_ == dict(dim=16)
+    with pytest.raises(ValueError, match="got lr"):
+        e.set_params(lr=1)
+
+
+def test_bad_input_is_named():
+    images, texts = views()
+    e = CodeEncoder.preset("best", **QUICK)
+    with pytest.raises(ValueError, match="at least 16 different rows"):
+        e.fit(images[:5], texts[:5])
+    with pytest.raises(ValueError, match="constant features"):
+        e.fit(np.ones_like(images), texts)
+    with pytest.raises(ValueError, match=r"rows \[2\]"):
+        e.fit(np.where(np.arange(120)[:, None] == 2, np.nan, images), texts)
+    with pytest.raises(ValueError, match="120 images and 100 texts"):
+        e.fit(images, texts[:100])
