@@ -8,13 +8,14 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.as_printed.assignment import legacy_greedy_delta
+from brace_nb.as_printed.assignment import legacy_greedy_delta, legacy_match_batch
 from brace_nb.assignment import (
     FLOAT_FORMATS,
     MATCHERS,
     agreement_from_counts,
     assign,
     break_ties,
+    is_valid,
     kept_share,
     precision_study,
     quantize,
@@ -194,6 +195,37 @@ def test_legacy_greedy_loses_steps_to_ties():
     assert lost == 19
     with pytest.raises(ValueError, match="two cells"):
         legacy_greedy_delta(torch.zeros(1, 1, 1))
+
+
+def plain_batch_matcher(x, lookup):
+    "The loop of the published matcher on one matrix; `lookup` is what its integers or truth values select."
+    s = x.astype(np.float64)
+    for _ in range(x.shape[1]):
+        best = np.sort(s, 0)
+        j = int(np.argmax(best[-1] - best[-2]))
+        i = int(np.argmax(s[:, j]))
+        s[:, j] = 0
+        s[i, lookup] = 0
+        s[i, j] = -1e-7  # the mark
+    return s < 0
+
+
+@pytest.mark.parametrize("boolean, selected", [(False, [1]), (True, [0, 1, 2, 3, 4, 5])])
+def test_legacy_batch_matcher_is_the_loop_with_its_lookup(boolean, selected):
+    for seed in range(20):
+        x = np.random.default_rng(seed).integers(1, 6, (3, 8, 6)).astype(np.float32)
+        found = legacy_match_batch(torch.from_numpy(x), boolean).numpy()
+        assert np.array_equal(found, np.stack([plain_batch_matcher(m, selected) for m in x]))
+    with pytest.raises(ValueError, match="two cells"):
+        legacy_match_batch(torch.zeros(1, 5, 1))
+
+
+def test_legacy_batch_matcher_loses_the_columns_led_by_a_tie():
+    q = quantize(sample_matrices("half_normal", (20, 40, 40)), "e5m2")
+    tied = (q.topk(2, -2).values.diff(dim=-2)[:, 0] == 0).sum(-1)
+    empty = (~legacy_match_batch(q).any(-2)).sum(-1)
+    assert tied.min() > 2 and ((empty - tied).abs() <= 2).all()
+    assert is_valid(legacy_match_batch(q, boolean=True)).double().mean() >= 0.9
 
 
 def test_break_ties_is_exact_and_bounded():

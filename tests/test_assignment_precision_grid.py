@@ -58,6 +58,13 @@ def test_lists_keep_their_axis_and_single_names_lose_it(stored):
     )
 
 
+def test_runs_are_means_over_all_but_the_matrices(stored):
+    grid = PrecisionGrid(stored[0])
+    assert np.allclose(grid.runs("f1", grid.main, "e4m3"), grid.each("f1", grid.main, "e4m3").mean((0, 1, 2)))
+    lost = grid.each("lost", "normal", "fp32", "exact")
+    np.testing.assert_allclose(grid.runs("lost", "normal", "fp32", "exact"), np.nanmean(lost, 0))
+
+
 def test_another_measure_of_the_counts_joins_under_a_prefix(stored):
     grid = PrecisionGrid(stored[0])
     grid.add(legacy_scores_from_counts, "code_")

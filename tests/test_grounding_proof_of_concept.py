@@ -115,3 +115,16 @@ def test_options_change_the_result(options):
 def test_bad_input(call, says):
     with pytest.raises(ValueError, match=says):
         call()
+
+
+def test_a_change_of_the_batch_acts_in_training_only():
+    seen = []
+
+    def doubled(xs):
+        seen.append(tuple(xs.shape))
+        return 2 * xs
+
+    plain = train_noisy_encoders(3, steps=5)
+    changed = train_noisy_encoders(3, steps=5, change=doubled)
+    assert seen == [(3, 8, 16)] * 5  # not in validation
+    assert abs(plain[-1]["loss"] - changed[-1]["loss"]) < 1e-4  # a cosine has no length

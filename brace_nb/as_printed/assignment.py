@@ -16,7 +16,7 @@ from ..core import as_tensor, like
 
 # %% auto #0
 __all__ = ['printed_scores', 'LegacyScores', 'legacy_scores_from_counts', 'legacy_scores', 'legacy_greedy_delta',
-           'legacy_cycle_count', 'printed_cycle_counts']
+           'legacy_match_batch', 'legacy_cycle_count', 'printed_cycle_counts']
 
 # %% ../../nbs/8_as_printed/04_assignment.ipynb #0a43f042
 def _trace(m):
@@ -81,6 +81,25 @@ def legacy_greedy_delta(
         y[each, i, j] = True
         s[each, i], s[each, :, j] = -1, -1
     return y.mT if flip else y
+
+# %% ../../nbs/8_as_printed/04_assignment.ipynb #2eb6fd34
+def legacy_match_batch(
+    x: Tensor,  # Scores >= 0 of one image, shape (B, queries, annotations), two of each at least
+    boolean: bool = False,  # Read the lookup as a mask, as it was meant?
+) -> Tensor:  # 0/1, shape (B, queries, annotations): may lack columns and use rows twice
+    "The batch matcher of the thesis's code, for study: its row mask is made of integers (E12, Table 6.3)."
+    if min(x.shape[-2:]) < 2:
+        raise ValueError(f"the lead of a column needs two cells, the mask two columns; got {tuple(x.shape)}.")
+    s, each = x.clone(memory_format=torch.contiguous_format), torch.arange(len(x))
+    mark, own = s.new_tensor(-1e-7), slice(None) if boolean else 1
+    for _ in range(s.shape[-1]):
+        lead = s.topk(2, -2).values.diff(dim=-2)[..., 0, :].abs()
+        j = lead.argmax(-1)
+        i = s[each, :, j].argmax(-1)
+        s[each, :, j] = 0
+        s[each, i, own] = 0
+        s[each, i, j] = mark
+    return s == mark  # the code: s < 0
 
 # %% ../../nbs/8_as_printed/04_assignment.ipynb #ec1c1686
 def legacy_cycle_count(

@@ -5,6 +5,10 @@
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #ba5d6696
 from __future__ import annotations
 
+from contextlib import redirect_stderr, suppress
+from io import StringIO
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,7 +18,7 @@ from ..evaluation.layer_pairs import cka_matrix
 from ..evaluation.similarity_index import hollow_gram
 
 # %% auto #0
-__all__ = ['CKA_VARIANTS', 'thesis_sigma', 'thesis_similarity', 'library_hsic', 'thesis_hsic', 'library_cka', 'library_matrix',
+__all__ = ['CKA_VARIANTS', 'thesis_sigma', 'thesis_similarity', 'library_hsic', 'thesis_hsic', 'library_matrix', 'library_cka',
            'thesis_matrix']
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #19a4c55e
@@ -38,25 +42,32 @@ def thesis_similarity(
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #fb7102c5
 def library_hsic(
-    K: Tensor,  # Gram matrix with a zero diagonal, shape (n, n)
+    K: Tensor,  # Gram matrix with a zero diagonal, float32, shape (n, n); the library takes no other type
     L: Tensor,  # The same of the other features
 ) -> float:
-    "Unbiased HSIC as torch_cka 0.21 computes it (`CKA._HSIC`): matrices of ones and two products K @ L."
+    "Unbiased HSIC by torch_cka 0.21: its own `CKA._HSIC`."
+    from torch_cka import CKA
+
+    return CKA._HSIC(SimpleNamespace(device=K.device), K, L)
+
+
+def _ones_hsic(K, L):
+    "Figure 4.4, left."
     N = K.shape[0]
     ones = torch.ones(N, 1).to(K)
-    result = torch.trace(K @ L)
-    result += ((ones.t() @ K @ ones @ ones.t() @ L @ ones) / ((N - 1) * (N - 2))).item()
-    result -= ((ones.t() @ K @ L @ ones) * 2 / (N - 2)).item()
-    return (1 / (N * (N - 3)) * result).item()
+    total, rows = ones.t() @ K @ ones @ ones.t() @ L @ ones, ones.t() @ K @ L @ ones
+    return torch.add(torch.trace(K @ L), (total / (N - 1) - rows * 2) / (N - 2)).squeeze()
 
 
 def thesis_hsic(
     K: Tensor,  # Gram matrix with a zero diagonal, shape (n, n)
     L: Tensor,  # The same of the other features
-    step: int = 2,  # 1: its Figure 4.4, right (a product K @ L is left); 2: its Figure 4.3
+    step: int = 2,  # 0 and 1: its Figure 4.4, left and right; 2: its Figure 4.3
 ) -> Tensor:  # n(n-3) times the unbiased HSIC
-    "The thesis's rewrites of the library's function."
+    "The thesis's listings of HSIC."
     N = K.shape[0]
+    if step == 0:
+        return _ones_hsic(K, L)
     if step == 1:
         rest = torch.div(torch.sum(K) * torch.sum(L) / (N - 1) - torch.sum(K @ L) * 2, N - 2)
         return torch.add(torch.trace(K @ L), rest)
@@ -65,31 +76,48 @@ def thesis_hsic(
     return torch.add(torch.div(c, N - 2), torch.sum(K * L.t()))
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #6fd8f5d8
+class _Given(torch.nn.Module):
+    "A model whose layers return given features of the rows it is called with."
+
+    def __init__(self, features):
+        super().__init__()
+        self.features, self.layers = features, torch.nn.ModuleList(torch.nn.Identity() for _ in features)
+
+    def forward(self, rows):
+        for layer, x in zip(self.layers, self.features):
+            layer(x[rows])
+
+
+def library_matrix(
+    layers_a,  # Features of the layers of one model, float32 tensors of shape (n, d)
+    layers_b,  # The other model's, of the same rows
+    batch_size: int | None = None,  # Rows in a batch; all when None
+) -> Tensor:  # CKA of all pairs; NaN where a self-term came out negative, where the library stops
+    "What torch_cka 0.21 computes (`CKA.compare`)."
+    from torch_cka import CKA
+
+    models = [_Given(layers) for layers in (layers_a, layers_b)]
+    names = [[f"layers.{i}" for i in range(len(m.layers))] for m in models]
+    every = torch.arange(len(layers_a[0]))
+    data = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(every), batch_size=batch_size or len(every)
+    )
+    compared = CKA(*models, "a", "b", *names, device=layers_a[0].device)
+    with redirect_stderr(StringIO()), suppress(AssertionError):
+        compared.compare(data, data)
+    return compared.hsic_matrix
+
+# %% ../../nbs/8_as_printed/05_evaluation.ipynb #67dff623
 def _gram(x):
     return (x @ x.t()).fill_diagonal_(0)
 
 
 def library_cka(
-    x,  # Features, tensor of shape (n, d1)
+    x,  # Features, float32 tensor of shape (n, d1)
     y,  # Features of the same rows, shape (n, d2)
-):  # NaN where rounding made a self-term negative
-    "CKA of one pair as torch_cka divides: raw Gram matrices, no centering."
-    K, L = _gram(x), _gram(y)
-    own_a, own_b = (np.sqrt(np.float64(library_hsic(g, g))) for g in (K, L))
-    return library_hsic(K, L) / own_a / own_b
-
-# %% ../../nbs/8_as_printed/05_evaluation.ipynb #67dff623
-def library_matrix(layers_a, layers_b):
-    "torch_cka's loop (`CKA.compare`) for one batch."
-    out = torch.zeros(len(layers_a), len(layers_b), 3)
-    for i, x in enumerate(layers_a):
-        K = _gram(x)
-        out[i, :, 0] += library_hsic(K, K)
-        for j, y in enumerate(layers_b):
-            L = _gram(y)
-            out[i, j, 1] += library_hsic(K, L)
-            out[i, j, 2] += library_hsic(L, L)
-    return out[:, :, 1] / (out[:, :, 0].sqrt() * out[:, :, 2].sqrt())
+) -> float:  # NaN where rounding made a self-term negative
+    "CKA of one pair by torch_cka: raw Gram matrices, no centering."
+    return library_matrix([x], [y]).item()
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #1b4f0746
 def thesis_matrix(layers_a, layers_b):
@@ -131,7 +159,7 @@ def _sums_once(layers_a, layers_b):
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #a622b392
 CKA_VARIANTS = {  # name -> (what is new, function of two lists of layers)
-    "b0": ("torch_cka's loop", library_matrix),
+    "b0": ("torch_cka 0.21", library_matrix),
     "b1": ("Gram matrices once a layer", _grams_once),
     "b2": ("self-terms once a layer", _cached_matrix),
     "b3": ("row sums in place of K @ L", _sums_once),

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['james_stein', 'distance_5_7', 'row_7', 'row_16', 'code_z', 'listing_3', 'p_maximised']
+__all__ = ['james_stein', 'james_stein_listing', 'distance_5_7', 'row_7', 'row_16', 'code_z', 'listing_3', 'row_1', 'row_2',
+           'row_5', 'row_8', 'row_11', 'row_12', 'p_maximised']
 
 # %% ../../nbs/8_as_printed/03_ndim.ipynb #00ed8683
 def james_stein(
@@ -19,6 +20,16 @@ def james_stein(
 ) -> Tensor:  # Factor of the sum, feature by feature; 0 where all n vectors are 0
     "The factor 1 - 4/q_f of the thesis's code (section 5.11)."
     return torch.where(q > 0, 1 - 4 / torch.where(q > 0, q, 1), 0)
+
+# %% ../../nbs/8_as_printed/03_ndim.ipynb #209d9857
+def james_stein_listing(
+    xs: Tensor,  # All modalities of a batch, shape (n, B, F)
+    constant: float = 4,  # n - 2; the thesis has n = 6
+) -> Tensor:  # Shape (n, B, F)
+    "The listing of section 5.11: every modality times 1 - constant/q, q summed over modalities, then GELU."
+    q = xs.square().sum(0)
+    factor = torch.where(q > 0, 1 - constant / torch.where(q > 0, q, 1), 0)
+    return torch.nn.functional.gelu(factor * xs)
 
 # %% ../../nbs/8_as_printed/03_ndim.ipynb #644f57ea
 def _mean_and_energy(xs):
@@ -51,6 +62,40 @@ def listing_3(xs) -> Tensor:  # Shape (...,)
     "The listing of section 5.5.2.1: the last vector twice, a mean over features in a sum over them."
     s, q = sum(xs) + xs[-1], sum(x * x for x in xs)
     return 1 - (q.sqrt() - s.square().mean(-1, keepdim=True)).sum(-1)
+
+# %% ../../nbs/8_as_printed/03_ndim.ipynb #4281dad4
+def row_1(xs) -> Tensor:  # Shape (...,)
+    "1 - sum x_i^2 - (sum x_i)^2/n without the brackets of 1 - SST: agreement is subtracted."
+    m, q = _mean_and_energy(xs)
+    return 1 - q.sum(-1) - len(xs) * m.square().sum(-1)
+
+
+def row_2(xs) -> Tensor:  # Shape (...,)
+    "1 - sum_i sqrt(x_i^2 - (sum x)^2/n), the sum before the root: NaN where a feature agrees."
+    shared = len(xs) * _mean_and_energy(xs)[0].square()
+    return 1 - sum((x.square() - shared).sqrt().sum(-1) for x in xs)
+
+
+def row_5(xs) -> Tensor:  # Shape (...,)
+    "1 - sqrt(sum x_i^2) - (sum x_i)^2/n^2, the root over the first term alone."
+    m, q = _mean_and_energy(xs)
+    return 1 - q.sum(-1).sqrt() - m.square().sum(-1)
+
+
+def row_8(xs) -> Tensor:  # Shape (...,)
+    "1 - sqrt|SST| with sum x_i^2/n as in row 7: 1 - sqrt(n - 1) for unit vectors."
+    return 1 - (1 - row_7(xs)).abs().sqrt()
+
+# %% ../../nbs/8_as_printed/03_ndim.ipynb #be40de29
+def row_11(xs) -> Tensor:  # Shape (...,)
+    "sum_f (sum x_i^2/n^2)/|sum x_i|: the shorter the sum, the higher the score."
+    m, q = _mean_and_energy(xs)
+    return (q.sum(-1) / len(xs) ** 2) / (len(xs) * m.norm(dim=-1))
+
+
+def row_12(xs) -> Tensor:  # Shape (...,)
+    "sum_f (sum x_i^2)/|sum x_i|."
+    return len(xs) ** 2 * row_11(xs)
 
 # %% ../../nbs/8_as_printed/03_ndim.ipynb #a9ca11ef
 def p_maximised(

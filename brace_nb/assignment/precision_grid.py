@@ -26,8 +26,8 @@ DISTRIBUTION_TITLES = {
 # %% ../../nbs/4_assignment/09_precision_grid.ipynb #5b1d9c02
 METHOD_TITLES = {
     "exact": "exact",
-    "greedy_delta": "greedy, lead",
-    "greedy_best": "greedy, best",
+    "greedy_delta": "greedy by lead",
+    "greedy_best": "greedy by best",
     "argbest": "argmax",
     "gumbel": "Gumbel",
     **{f"v{i}": f"recursive v{i}" for i in ("1", "2", "3", "4", "5", "5s")},
@@ -92,3 +92,8 @@ class PrecisionGrid:
     def mean(self, measure: str, *which, **more) -> float:  # NaN is left out
         "A measure, mean over everything asked for."
         return float(np.nanmean(self.each(measure, *which, **more)))
+
+    def runs(self, measure: str, *which, **more) -> np.ndarray:  # Shape (matrices,), NaN is left out
+        "A measure, mean over everything asked for but the matrices: repetitions of the whole study."
+        found = self.each(measure, *which, **more)
+        return np.nanmean(found.reshape(-1, found.shape[-1]), 0)

@@ -30,7 +30,9 @@ __getattr__, __dir__, __all__ = lazy(
     head_training="PRESETS",
     code_encoder="CodeEncoder",
     heads="BinaryHead TernaryHead alignment_loss nearest_corner uniformity_loss",
-    emoji_codes="EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs",
+    emoji_codes=(
+        "EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs untrained_heads"
+    ),
     quantizers="PrincipalBytes ProductQuantizer",
     baselines="itq_rotation random_directions rotation_codes sign_codes topk_codes",
 )

@@ -5,9 +5,11 @@
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #066713d9
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from .code_encoder import CodeEncoder
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
@@ -15,7 +17,8 @@ from ..core.arrays import as_tensor
 from ..core.arguments import array, checked, finite
 
 # %% auto #0
-__all__ = ['EmojiEmbeddings', 'training_pairs', 'named_pictures', 'code_facts', 'load_heads', 'distance_to_code']
+__all__ = ['EmojiEmbeddings', 'training_pairs', 'named_pictures', 'code_facts', 'load_heads', 'untrained_heads',
+           'distance_to_code']
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #756f7424
 class EmojiEmbeddings:
@@ -113,6 +116,24 @@ def load_heads(
 ) -> list[CodeEncoder]:
     "One trained encoder of codes a seed."
     return [CodeEncoder.load(Path(folder) / name.format(seed)) for seed in seeds]
+
+
+def untrained_heads(
+    models: list[CodeEncoder],  # Trained ones
+) -> list[CodeEncoder]:  # Copies with new weights, drawn with the seeds 0, 1, ...
+    "Heads of the same shapes before any training: what a measurement says where nothing was learned."
+    if any(model.heads is None for model in models):
+        raise ValueError(
+            "models must be trained: only then are the shapes of their heads known. Call `fit` first."
+        )
+    fresh = [deepcopy(model) for model in models]
+    for seed, model in enumerate(fresh):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for layer in model.heads.modules():
+                if hasattr(layer, "reset_parameters"):
+                    layer.reset_parameters()
+    return fresh
 
 
 @checked(v=finite("N>0 D"), codes=array("N D"))

@@ -14,7 +14,7 @@ from .folders import root, run_facts, run_folder
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'in_old_form', 'holds', 'verdict',
+__all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds', 'verdict',
            'measured_text', 'record']
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c06c2adc
@@ -51,8 +51,7 @@ def _sense_faults(row: dict) -> list[str]:
         faults.append("a tolerance has a reason (`why`)")
     if is_number(row) and row.keys() & {"holds", "measured"}:
         faults.append("a number is judged by its tolerance; `holds` and `measured` are for sentences")
-    judged = row.keys() & {"test", "holds", "measured"}
-    if judged and len(judged) < 3 and not is_number(row):
+    if not is_number(row) and row.get("experiment") and not row.keys() >= {"test", "holds", "measured"}:
         faults.append("a sentence has `test`, `holds` and `measured`")
     if row.get("experiment") is None and row.get("verdict") != "not run":
         faults.append("a row that no experiment measures is `not run`")
@@ -110,11 +109,6 @@ def load_claims(
     return found
 
 # %% ../../nbs/7_companion/03_claims.ipynb #4f6128f1
-def in_old_form(row: dict) -> bool:
-    "A sentence that its notebook still judges itself."
-    return not is_number(row) and "holds" not in row
-
-
 def _number(value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -137,8 +131,6 @@ def holds(
     "Does what the row says hold for these values?"
     if is_number(row):
         return _within(row, measured)
-    if in_old_form(row):
-        return measured["holds"]
     if not isinstance(measured, dict):
         raise ValueError(f"a row with a sentence needs a dict of named values; got {measured!r}.")
     return decide(row["holds"], measured)
@@ -153,7 +145,7 @@ def verdict(
     answer = holds(row, measured)
     if answer is None:
         return "undecided"
-    if row["kind"] != "claim" and not in_old_form(row):
+    if row["kind"] != "claim":
         return "checked" if answer else "failed"
     if not answer:
         return row.get("on_miss", "differs")
@@ -178,8 +170,6 @@ def measured_text(
     measured,  # What was recorded
 ) -> str:  # For people
     "A measurement in words: the row's template filled with the recorded values."
-    if isinstance(measured, dict) and in_old_form(row):
-        return str(measured["text"])
     if not isinstance(measured, dict):
         return f"{as_interval(measured):.4g}" if isinstance(measured, (list, tuple)) else f"{measured}"
     shown = {k: as_interval(v) if isinstance(v, (list, tuple)) else v for k, v in measured.items()}
@@ -217,12 +207,9 @@ def record(
     measured,  # A number or (low, middle, high); for sentences a dict of named values
     note: str = "",  # What a reader must know to compare
     null=None,  # The same measurement where nothing was learned (untrained, shuffled, step 0)
-    holds: bool | None = None,  # Old form only: does the statement hold?
 ) -> str:  # The verdict
     "Write one measurement of the running experiment; the ledger collects them."
     row, measured, null = _row(id), _plain(measured), _plain(null)
-    if in_old_form(row):
-        measured = dict(text=str(measured), holds=bool(holds))
     result = verdict(row, measured, null)
     measured_text(row, measured)
     if result == "refuted" and not note:

@@ -62,28 +62,29 @@ def _model(*inputs):
 
 # %% ../../nbs/5_evaluation/07_layer_pairs.ipynb #56a814b7
 class MinibatchCKA:
-    "CKA of all pairs of layers over batches: ratio of mean HSICs (Nguyen et al. 2021, eq. 3)."
+    "CKA of all pairs of layers over batches: ratio of HSICs weighted by n(n-3) (Nguyen et al. 2021, eq. 3)."
 
     def __init__(
         self,
-        unbiased: bool = True,  # The mean of unbiased HSICs has no bias at any batch size
+        unbiased: bool = True,  # A mean of unbiased HSICs has no bias at any batch size
     ):
-        self.unbiased, self.batches, self.rows, self._reasons = unbiased, 0, 0, {}
+        self.unbiased, self.batches, self.rows, self.pairs, self._reasons = unbiased, 0, 0, 0, {}
 
     def update(
         self,
         layers_a,  # Features of the same rows: list, or dict by name, of (n, d) matrices
         layers_b,  # The other model's
     ):
-        "Add a batch; batches of any size of at least 4 rows, each weighted by its unbiased HSIC."
+        "Add a batch of any size of at least 4 rows; its HSICs weigh n(n-3), so a small rest weighs little."
         a, b = _named_pair(layers_a, layers_b, self.unbiased)
         names, n = (tuple(a), tuple(b)), len(next(iter(a.values())))
         if self.batches and names != self.names:
             raise ValueError(f"every batch must bring the same layers; got {names} after {self.names}.")
         cross, own, scale = moments(list(a.values()), list(b.values()), self.unbiased)
-        sums = [s / pair_count(n, self.unbiased) for s in (cross, *own, *scale)]
+        sums = (cross, *own, *scale)  # inner products: HSICs times `pair_count`
         self._sums = [s + t for s, t in zip(self._sums, sums)] if self.batches else sums
         self.names, self.batches, self.rows = names, self.batches + 1, self.rows + n
+        self.pairs += pair_count(n, self.unbiased)
         self._dtype, self._size = next(iter(a.values())).dtype, n
         self._model = _model(*_values(layers_a), *_values(layers_b))
         for side, o, s in zip((a, b), own, scale):

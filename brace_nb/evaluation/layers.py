@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from .layer_pairs import MinibatchCKA
-from .similarity_index import cka_z
 
 # %% auto #0
 __all__ = ['REPRESENTATIONS', 'end_positions', 'chosen_modules', 'run_model', 'layer_features', 'ModelComparison',
@@ -231,7 +230,8 @@ class ModelComparison:
     layers_a: list  # Names
     layers_b: list
     rows: int  # Samples
-    batch_rows: int  # Samples that each HSIC saw
+    batch_rows: int  # Samples that each HSIC saw (mean of the batches)
+    pairs: int  # n(n-3), summed over the batches: what the HSICs rest on
     undefined: dict  # Layer -> why its row or column is NaN
     unbiased: bool = True
 
@@ -241,7 +241,7 @@ class ModelComparison:
             raise ValueError(
                 "the closed-form z-score is for the unbiased estimate; got unbiased=False. Compare with True."
             )
-        return cka_z(self.matrix, self.batch_rows) * math.sqrt(self.rows / self.batch_rows)
+        return self.matrix * math.sqrt(self.pairs / 2)
 
     def frame(self):
         "The matrix as a DataFrame with the names of the layers."
@@ -269,7 +269,7 @@ def _comparison(total):
     "The result of a `MinibatchCKA`."
     matrix = total.compute().cpu().double().numpy()
     names, each = map(list, total.names), total.rows // total.batches
-    return ModelComparison(matrix, *names, total.rows, each, total.undefined, total.unbiased)
+    return ModelComparison(matrix, *names, total.rows, each, total.pairs, total.undefined, total.unbiased)
 
 # %% ../../nbs/5_evaluation/08_layers.ipynb #257d61f7
 def compare_models(

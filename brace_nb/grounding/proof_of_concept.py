@@ -144,6 +144,7 @@ def train_noisy_encoders(
     items: int = 64,  # Rows of the table
     features: int = 16,  # F
     noise: float = 0.2,  # Standard deviation per dimension
+    change=None,  # Function of a batch, (n, B, F) -> (n, B, F), applied before the loss in training only
     **options,  # Of `cube_loss`; weights="learned" adds a parameter per region
 ) -> list:  # One dict per report: step, loss, accuracy, either_sign, positive, negative
     "Train `NoisyEncoders` with a loss on the cube (thesis, section 5.6)."
@@ -152,8 +153,8 @@ def train_noisy_encoders(
     loss = TupleLoss(n, measure, kind, batch_size, scale, projection, features, options)
 
     def of_batch(step):
-        chosen = torch.randperm(items, generator=model.generator)[:batch_size]
-        return loss(list(model(chosen)))
+        xs = model(torch.randperm(items, generator=model.generator)[:batch_size])
+        return loss(list(change(xs) if change else xs))
 
     def take_note(state):
         step = state.step + 1
