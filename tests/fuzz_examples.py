@@ -152,6 +152,15 @@ EXAMPLES = {
     ),
     "codes": dict(
         active_bits=dict(codes=CODES),
+        active_bits_loss=dict(x=X.abs(), bits=2.0),
+        code_indices=dict(codes=CODES),
+        code_recall=dict(images=CODES, texts=MORE_CODES, k=1),
+        code_tokens=dict(codes=CODES),
+        codes_from_indices=dict(indices=[[0, 2], [1]], dim=3),
+        distillation_loss=dict(codes=X, embeddings=Y, scale=3.0, code_scale=2.0),
+        fit_common_space=dict(images=X, texts=Y, pairs=torch.arange(6).expand(2, -1), spread=1.0, ridge=1.0),
+        stored_bytes=dict(codes=CODES),
+        straight_through=dict(x=X.abs()),
         alignment_loss=dict(x=X.abs(), y=Y.abs()),
         binarize=dict(v=POSITIVE),
         binarize_by_sorting=dict(v=tensor(POSITIVE)),
@@ -374,7 +383,12 @@ LEFT_OUT = {
         "train_encoder train_objective training_ids": "train, or need a data set",
     },
     "codes": {
+<<<<<<< HEAD
+        "binarize_file load_heads named_pictures training_pairs": "files",
+        "code_facts": "needs trained heads",
+=======
         "binarize_file load_heads training_pairs untrained_heads": "files",
+>>>>>>> main
         "project_on_device": "writes into the caller's memory",
     },
     "ndim": {},
