@@ -11,6 +11,7 @@ import numpy as np
 
 from .packing import active_bits, code_array, pack
 from .similarity import jaccard, ternary_jaccard
+from ..core import array, checked, size
 
 # %% auto #0
 __all__ = ['CODE_FORMATS', 'code_indices', 'codes_from_indices', 'code_tokens', 'coded_as', 'stored_bytes', 'code_recall']
@@ -24,6 +25,15 @@ def _binary(codes):
     return array
 
 
+def _lists(value, name):
+    "Lists of whole numbers."
+    rows = list(value) if isinstance(value, (list, tuple, np.ndarray)) else [value]
+    for row in rows:
+        if np.ndim(row) != 1 or len(row) and np.asarray(row).dtype.kind not in "iu":
+            raise ValueError(f"{name} must be lists of whole numbers; got {row!r}. See `code_indices`.")
+
+
+@checked(codes=array)
 def code_indices(
     codes,  # Codes, bool (n, D)
 ) -> list:  # Of n arrays: the active bits of each code, ascending
@@ -32,6 +42,7 @@ def code_indices(
     return np.split(bits.astype(np.int32), np.searchsorted(rows, np.arange(1, len(codes))))
 
 
+@checked(indices=_lists, dim=size)
 def codes_from_indices(
     indices,  # Lists of active bits, each within 0..D-1
     dim: int,  # D
@@ -47,6 +58,7 @@ def codes_from_indices(
     return codes
 
 
+@checked(codes=array)
 def code_tokens(
     codes,  # Codes, bool (n, D)
 ) -> list[str]:  # "b3 b17 b200": a word for each active bit
@@ -69,6 +81,7 @@ def coded_as(
     return CODE_FORMATS[form](codes)
 
 # %% ../../nbs/2_codes/01a_code_formats.ipynb #c054225d
+@checked(codes=array)
 def stored_bytes(
     codes,  # Codes, bool (n, D)
 ) -> dict:  # Mean bytes per code: packed, index list, entropy bound
@@ -84,6 +97,7 @@ def stored_bytes(
     }
 
 # %% ../../nbs/2_codes/01a_code_formats.ipynb #1b504885
+@checked(images=array, texts=array, k=size)
 def code_recall(
     images,  # Codes, bool or ternary (n, D)
     texts,  # Codes of their partners, row by row
@@ -91,6 +105,11 @@ def code_recall(
 ) -> float:  # Mean of both directions, 0..1
     "R@k of codes by Jaccard similarity, ties against us."
     a, b = code_array(images), code_array(texts)
+    if a.ndim != 2 or a.shape != b.shape or a.dtype != b.dtype or not len(a):
+        raise ValueError(
+            "partners need codes (n, D) of one kind, row by row, with n >= 1; "
+            f"got images {a.dtype} {a.shape} and texts {b.dtype} {b.shape}."
+        )
     s = (jaccard if a.dtype == bool else ternary_jaccard)(a, b)
     own = s.diagonal()
     ranks = (s >= own[:, None]).sum(1), (s >= own).sum(0)

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core import check_finite, checked, floats, integers, positive, seed, size
+
 # %% auto #0
 __all__ = ['CommonSpace', 'mean_partner', 'within_pair_weights', 'kernel_ridge', 'fit_common_space']
 
@@ -90,7 +92,25 @@ def kernel_ridge(
     kernel.diagonal().add_(ridge)
     return torch.linalg.solve(kernel, targets.double()).to(keys.dtype).contiguous()
 
+# %% ../../nbs/2_codes/06a_common_space.ipynb #19a125af
+def _check_inputs(images, texts, pairs, strengths):
+    "Finite rows, pairs that name them, strengths > 0 or None."
+    check_finite(images, "images")
+    check_finite(texts, "texts")
+    rows = torch.tensor([[len(images)], [len(texts)]], device=pairs.device)
+    if not pairs.shape[1] or bool(((pairs < 0) | (pairs >= rows)).any()):
+        raise ValueError(
+            f"pairs must name rows below {len(images)} (images) and {len(texts)} (texts), at least one; "
+            f"got {pairs.T.tolist()[:5]}."
+        )
+    for name, value in strengths.items():
+        if value is not None:
+            positive(value, name)
+
 # %% ../../nbs/2_codes/06a_common_space.ipynb #e378fc8d
+@checked(
+    images=floats("N F"), texts=floats("M G"), pairs=integers("2 P"), width=positive, keys=size, seed=seed
+)
 def fit_common_space(
     images: Tensor,  # (N, F)
     texts: Tensor,  # (M, F)
@@ -107,6 +127,7 @@ def fit_common_space(
             "a common space needs embeddings of one encoder, as many features for images as for texts; "
             f"got {images.shape[1]} and {texts.shape[1]}. Train heads with start='random' instead."
         )
+    _check_inputs(images, texts, pairs, dict(spread=spread, ridge=ridge))
     (x, of_images), (y, of_texts) = _centered(images, pairs[0]), _centered(texts, pairs[1])
     means, weights = mean_partner(x, pairs, len(y)), torch.eye(x.shape[1]).to(x)
     if spread is not None:

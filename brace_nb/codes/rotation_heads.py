@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .baselines import itq_rotation, random_directions
 from .heads import nearest_corner
+from ..core import checked, floats, positive
 
 # %% auto #0
 __all__ = ['RotationHead', 'starting_rotation', 'straight_through', 'distillation_loss', 'active_bits_loss']
@@ -59,6 +60,7 @@ def starting_rotation(
     return torch.as_tensor(random_directions(features, dim, seed)).to(x).contiguous()
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #988a6b96
+@checked(x=floats("... D>0"))
 def straight_through(
     x: Tensor,  # Unit rows of a head (..., D)
     ternary: bool = False,
@@ -67,6 +69,12 @@ def straight_through(
     return x + (nearest_corner(x, ternary)[0] - x).detach()
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #1ecfc99f
+def _scale(value, name):
+    "A learned scale is a tensor, a chosen one a number."
+    return value if isinstance(value, Tensor) else positive(value, name)
+
+
+@checked(codes=floats("n D"), embeddings=floats("n F"), scale=positive, code_scale=_scale)
 def distillation_loss(
     codes: Tensor,  # Unit rows that learn (n, D)
     embeddings: Tensor,  # Unit rows that are known, same order (n, F)
@@ -86,6 +94,7 @@ def distillation_loss(
     return F.kl_div(found, known, reduction="batchmean", log_target=True)
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #bb7d541a
+@checked(x=floats("n D"), bits=positive)
 def active_bits_loss(
     x: Tensor,  # Non-negative unit rows (n, D)
     bits: float,  # Wanted number of active bits
