@@ -383,12 +383,8 @@ LEFT_OUT = {
         "train_encoder train_objective training_ids": "train, or need a data set",
     },
     "codes": {
-<<<<<<< HEAD
-        "binarize_file load_heads named_pictures training_pairs": "files",
+        "binarize_file load_heads named_pictures training_pairs untrained_heads": "files",
         "code_facts": "needs trained heads",
-=======
-        "binarize_file load_heads training_pairs untrained_heads": "files",
->>>>>>> main
         "project_on_device": "writes into the caller's memory",
     },
     "ndim": {},
