@@ -160,7 +160,7 @@ def test_chance_is_what_random_scores_reach():
     for k in got:
         assert got[k] == pytest.approx(chance_recall(k, 12, 3), abs=0.015)
     for bad in (0, 13, 1.5):
-        with pytest.raises(ValueError, match="relevant must be"):
+        with pytest.raises(ValueError, match="relevant must"):
             chance_recall(1, 12, bad)
 
 

@@ -1,5 +1,7 @@
 """Finite numbers that were wrong: each is right now, or an error that names the argument."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
