@@ -36,6 +36,20 @@ def others(value, values):
     return [*scaled, *moved, *(v for v in values if isinstance(v, (int, float)))]
 
 
+def decides(row, values, name):
+    "Does another value under this name change the answer?"
+    answer = holds(row, values)
+    return any(holds(row, values | {name: v}) is not answer for v in others(values[name], values.values()))
+
+
+def neighbors(row, values, name):
+    "The values as they are, then with one of the others moved: a part of `and` may be masked by another part."
+    yield values
+    for other in names_in(row["holds"]) - {name}:
+        for v in others(values[other], values.values()):
+            yield values | {other: v}
+
+
 @pytest.mark.parametrize("id", MEASURED)
 def test_a_verdict_moves_when_a_value_that_it_reads_moves(id):
     row, values = CLAIMS[id], MEASURED[id]["measured"]
@@ -43,12 +57,9 @@ def test_a_verdict_moves_when_a_value_that_it_reads_moves(id):
         far = row["says"] + 2 * row["tolerance"] + 1
         assert verdict(row, far) != verdict(row, row["says"])
         return
-    answer = holds(row, values)
     for name in names_in(row["holds"]):
-        moved = [holds(row, values | {name: other}) for other in others(values[name], values.values())]
-        assert any(found is not answer for found in moved), (
-            f"nothing that {name!r} could be changes {row['holds']!r}"
-        )
+        moves = any(decides(row, near, name) for near in neighbors(row, values, name))
+        assert moves, f"nothing that {name!r} could be changes {row['holds']!r}"
 
 
 @pytest.mark.parametrize("id", [i for i, r in MEASURED.items() if r["verdict"] == "reproduced" and r["null"]])
