@@ -43,7 +43,7 @@ def decides(row, values, name):
 
 
 def neighbors(row, values, name):
-    "The values as they are, then with one of the others moved: a part of `and` may be masked by another part."
+    "The values as they are, then with one of the others moved: a part of `and` may mask another part."
     yield values
     for other in names_in(row["holds"]) - {name}:
         for v in others(values[other], values.values()):
