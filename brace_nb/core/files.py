@@ -11,8 +11,6 @@ import json
 import os
 from pathlib import Path
 
-import psutil
-
 # %% auto #0
 __all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'check_expansion', 'read_json']
 
@@ -20,6 +18,8 @@ __all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malforme
 def _sweep(path: Path) -> None:
     "Delete what a killed process left half-written beside a path."
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        import psutil
+
         owner = left.name.split(".")[-2]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             left.unlink(missing_ok=True)
