@@ -127,7 +127,7 @@ def test_heatmap_writes_its_numbers():
         ax.imshow(percent, vmin=0, vmax=100, cmap="Blues")
         for (i, j), v in np.ndenumerate(percent):
             color = "white" if v > 60 else "black"
-            ax.text(j, i, f"{v:.0f}", ha="center", va="center", fontsize=6, color=color)
+            ax.text(j, i, f"{v:.0f}", ha="center", va="center", fontsize=6.5, color=color)
         ax.set_xticks(range(4), names)
         ax.set_yticks(range(4), names)
         ax.grid(False)
@@ -143,7 +143,7 @@ def test_heatmap_writes_its_numbers():
 
 def test_heatmap_ink_follows_the_brightness_of_the_cell():
     _, ax = plt.subplots()
-    image = heatmap(ax, [[0.0, 1.0, np.nan]], None, ["low", "high", "none"], "{:.0f}", cmap="cividis")
+    image = heatmap(ax, [[0.0, 1.0, np.nan]], None, ["low", "high", "none"], "{:.0f}", cmap="viridis")
     assert {t.get_text(): t.get_color() for t in ax.texts} == {"0": "white", "1": "black"}
     assert image.get_array().shape == (1, 3) and not ax.get_yticks().size
     plt.close("all")

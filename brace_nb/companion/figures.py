@@ -7,12 +7,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import warnings
 from pathlib import Path
 from ..core.files import write_atomic
+from .figure_checks import identifiers, picture_faults
 from .folders import run_facts, run_folder
 
 # %% auto #0
-__all__ = ['PALETTE', 'METHOD_STYLES', 'WIDTHS', 'STYLE', 'method_style', 'use_style', 'to_csv', 'save_figure']
+__all__ = ['PALETTE', 'MAPS', 'METHOD_STYLES', 'LABELS', 'WIDTHS', 'STYLE', 'method_style', 'shades', 'label', 'use_style',
+           'to_csv', 'save_figure']
 
 # %% ../../nbs/7_companion/01_figures.ipynb #27aa1681
 PALETTE = dict(
@@ -20,11 +23,16 @@ PALETTE = dict(
     orange="#E69F00",
     sky="#56B4E9",
     green="#009E73",
-    yellow="#F0E442",
     blue="#0072B2",
     red="#D55E00",
     purple="#CC79A7",
-    grey="#8C8C8C",
+    grey="#5F5F5F",  # Also of text that stands back: 6.4 to 1 on white
+)
+MAPS = dict(
+    sequential="viridis",  # From nothing to much
+    diverging="RdBu",  # Below and above a zero that means something: red and blue
+    table="Blues",  # Cells that carry their number
+    mask="gray_r",  # Off and on
 )
 METHOD_STYLES = {}  # method -> (color, marker, line style)
 
@@ -97,6 +105,96 @@ def method_style(
     color, marker, line = METHOD_STYLES[name]
     return dict(color=PALETTE[color], marker=marker, linestyle=line)
 
+# %% ../../nbs/7_companion/01_figures.ipynb #2b5a9d9a
+def shades(
+    count: int,  # How many lines, in an order: a size, a number of modalities, a step
+) -> list[tuple]:  # Colors for `Axes.plot`
+    "Colors of an ordered family of lines, dark to light, none too pale for a white page."
+    from matplotlib import colormaps
+
+    return [colormaps[MAPS["sequential"]](0.88 * i / max(count - 1, 1)) for i in range(count)]
+
+# %% ../../nbs/7_companion/01_figures.ipynb #f8c88883
+LABELS = {
+    "float": "float",
+    "binary": "learned binary",
+    "ternary": "learned ternary",
+    "top-k": "head, fixed top-k",
+    "rotation": "rotation + sign",
+    "itq": "ITQ",
+    "greedy_delta": "greedy by lead",
+    "greedy_best": "greedy by best",
+    "argbest": "argmax",
+    "recursive_top2": "recursive",
+    "recursive_extend": "recursive, padded",
+    "gumbel": "Gumbel",
+    "sinkhorn": "Sinkhorn",
+    "scipy": "SciPy",
+}
+
+# %% ../../nbs/7_companion/01_figures.ipynb #15d88666
+LABELS |= {
+    "ce": "cross-entropy",
+    "v1": "v1 (difference)",
+    "v1_ratio": "v1 (ratio)",
+    "v2_literal": "v2 (literal)",
+    **{f"combined_{v}": f"{v} + cross-entropy" for v in ("v1", "v2", "v3")},
+    "clip": "CLIP",
+    "siglip": "SigLIP",
+    "barlow": "Barlow Twins",
+    "pcl": "PCL",
+    "clip_vit": "CLIP, ViT",
+    "untrained_vit": "untrained ViT",
+    "en": "English",
+    "es": "Spanish",
+    "sw": "Swahili",
+    "zh": "Chinese",
+    "val": "validation",
+}
+
+# %% ../../nbs/7_companion/01_figures.ipynb #441dbff9
+LABELS |= {
+    "sst_sum": "1 - scatter, summed",
+    "l2norm": "spread",
+    "mean_cosine": "cosine to the mean",
+    "rms_feature": "spread, mean feature",
+    "sst_l2": "scatter, L2",
+    "norm_sum": "sum of lengths",
+    "sst": "1 - scatter",
+    "sst_root": "root of the scatter",
+    "sst_abs": "1 - |scatter|",
+    "sst_feature": "F - scatter",
+    "mean_norm_sq": "length / $n^2$",
+    "sum_norm": "length of the sum",
+    "mean_norm": "length of the mean",
+    "mean_dot": "dot with the mean",
+    "leave_one_out": "leave one out",
+}
+
+# %% ../../nbs/7_companion/01_figures.ipynb #8ada9809
+LABELS |= {
+    "delta_h": "hypotenuse",
+    "delta_h_abs": "hypotenuse, |x|",
+    "einsum": "product",
+    "pairwise": "mean pair cosine",
+    "symile": "Symile, product",
+    "gram_volume": "GRAM, volume",
+    "triangle": "TRIANGLE, area",
+    "pmrl": "PMRL, singular value",
+}
+
+
+def label(
+    name: str,  # A key of `LABELS`, or a word that needs no translation
+) -> str:
+    "What a reader is told in place of a name from code, the same in every figure."
+    words = LABELS.get(name, name)
+    if identifiers([words]):
+        raise ValueError(
+            f"a figure speaks in words; got the name {name!r}, which has none. Add it to LABELS."
+        )
+    return words
+
 # %% ../../nbs/7_companion/01_figures.ipynb #2d6a258c
 WIDTHS = (3.3, 6.8)  # Inches: a column, a page
 STYLE = {
@@ -118,7 +216,7 @@ STYLE |= {"xtick.major.width": 0.6, "ytick.major.width": 0.6}
 STYLE |= {"axes.axisbelow": True, "axes.grid": True}
 STYLE |= {"grid.color": "#E6E6E6", "grid.linewidth": 0.5}
 STYLE |= {"lines.linewidth": 1.2, "lines.markersize": 3.5, "patch.linewidth": 0.6}
-STYLE |= {"legend.frameon": False, "image.cmap": "cividis", "image.interpolation": "nearest"}
+STYLE |= {"legend.frameon": False, "image.cmap": MAPS["sequential"], "image.interpolation": "nearest"}
 STYLE |= {"svg.fonttype": "path"}
 
 
@@ -190,6 +288,15 @@ def _check_figure(fig, name: str, data, alt: str) -> None:
     if data is None:
         raise ValueError(f"{name}: data must be the numbers that are plotted; got None.")
 
+
+def _faults(fig, name: str, alt: str, says: dict) -> list[str]:
+    "What is wrong with a figure that can be saved all the same; the author is warned."
+    denied = [f"the numbers deny {sentence!r}" for sentence, holds in says.items() if not holds]
+    faults = picture_faults(fig) + identifiers([alt]) + denied
+    for fault in faults:
+        warnings.warn(f"{name}: {fault}", stacklevel=3)
+    return faults
+
 # %% ../../nbs/7_companion/01_figures.ipynb #98983895
 def save_figure(
     fig,  # A matplotlib figure, 3.3 or 6.8 inches wide
@@ -198,6 +305,7 @@ def save_figure(
     alt: str,  # What a reader who cannot see it should know
     claims: list[str] = (),  # Ledger ids this figure is about
     deterministic: bool = True,  # False when it shows times or memory
+    says: dict | None = None,  # Findings: sentence -> whether the numbers show it
 ) -> Path:  # The png
     "Save a figure as png and svg with its numbers and its facts; same inputs, same bytes."
     _check_figure(fig, name, data, alt)
@@ -206,7 +314,10 @@ def save_figure(
     for file, content in files.items():
         write_atomic(folder / file, content)
     digests = {file: hashlib.sha256(content).hexdigest() for file, content in sorted(files.items())}
+    says = {sentence: bool(holds) for sentence, holds in (says or {}).items()}
+    alt = " ".join([alt, *(sentence for sentence, holds in says.items() if holds)])
     facts = dict(figure=name, alt=alt, claims=list(claims), deterministic=deterministic)
+    facts |= dict(says=says, faults=_faults(fig, name, alt, says))
     facts |= run_facts() | dict(files=digests)
     text = json.dumps(facts, indent=1, ensure_ascii=False, sort_keys=True)
     write_atomic(folder / f"{name}.json", text + "\n")

@@ -99,7 +99,7 @@ def heatmap(
     row_labels: list[str] | None,  # No ticks when None
     column_labels: list[str] | None,  # No ticks when None
     fmt=None,  # "{:.2f}", or a function number -> text; no numbers when None
-    fontsize: float = 6,  # Of the numbers
+    fontsize: float = 6.5,  # Of the numbers
     ink=None,  # Function number -> color of its text; black or white by brightness when None
     **imshow,  # Keywords of `Axes.imshow`, such as cmap, vmin, vmax, aspect
 ):  # The image, for `fig.colorbar`
