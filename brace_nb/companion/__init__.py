@@ -9,10 +9,9 @@ from ..core.lazy_names import lazy
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
-    figures=(
-        "LABELS MAPS METHOD_STYLES PALETTE STYLE WIDTHS label method_style save_figure shades to_csv use_style"
-    ),
+    figures="MAPS METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure shades to_csv use_style",
     figure_checks="picture_faults",
+    words="LABELS label",
     gallery="captions_of to_gallery write_gallery",
     plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
     timing="Ratio take_turns time_ratio",

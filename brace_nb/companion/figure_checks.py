@@ -103,12 +103,17 @@ def _places(fig, texts: list, renderer) -> list[str]:
     return _overlaps(written) + _cut(fig, written) + crowded
 
 # %% ../../nbs/7_companion/01b_figure_checks.ipynb #4e9f190c
+def _path(artist):
+    "The outline of a line or a patch, in pixels."
+    return artist.get_transform().transform_path(artist.get_path())
+
+
 def _curves(ax) -> list:
     "Paths in pixels of all that is drawn as a line."
     from matplotlib.collections import LineCollection
 
     lines = [li for li in ax.lines if li.get_visible() and li.get_linestyle() not in ("None", "", " ")]
-    paths = [li.get_transform().transform_path(li.get_path()) for li in lines if len(li.get_xydata())]
+    paths = [_path(li) for li in lines if len(li.get_xydata())]
     several = [c for c in ax.collections if isinstance(c, LineCollection) and c.get_visible()]
     return paths + [c.get_transform().transform_path(p) for c in several for p in c.get_paths()]
 
@@ -135,7 +140,7 @@ def _covers(box, ax, bars: bool) -> bool:
     if any(path.intersects_bbox(box, filled=False) for path in _curves(ax)):
         return True
     marks = [xy for xy in _marks(ax) if box.count_contains(xy)]
-    return bool(marks) or bars and any(p.get_window_extent().overlaps(box) for p in ax.patches)
+    return bool(marks) or bars and any(_path(p).intersects_bbox(box, p.get_fill()) for p in ax.patches)
 
 
 def _hidden(fig, renderer) -> list[str]:

@@ -14,8 +14,7 @@ from .figure_checks import identifiers, picture_faults
 from .folders import run_facts, run_folder
 
 # %% auto #0
-__all__ = ['PALETTE', 'MAPS', 'METHOD_STYLES', 'LABELS', 'WIDTHS', 'STYLE', 'method_style', 'shades', 'label', 'use_style',
-           'to_csv', 'save_figure']
+__all__ = ['PALETTE', 'METHOD_STYLES', 'MAPS', 'WIDTHS', 'STYLE', 'method_style', 'shades', 'use_style', 'to_csv', 'save_figure']
 
 # %% ../../nbs/7_companion/01_figures.ipynb #27aa1681
 PALETTE = dict(
@@ -28,13 +27,15 @@ PALETTE = dict(
     purple="#CC79A7",
     grey="#5F5F5F",  # Also of text that stands back: 6.4 to 1 on white
 )
+METHOD_STYLES = {}  # method -> (color, marker, line style)
+
+# %% ../../nbs/7_companion/01_figures.ipynb #0a3265f6
 MAPS = dict(
     sequential="viridis",  # From nothing to much
     diverging="RdBu",  # Below and above a zero that means something: red and blue
     table="Blues",  # Cells that carry their number
     mask="gray_r",  # Off and on
 )
-METHOD_STYLES = {}  # method -> (color, marker, line style)
 
 # %% ../../nbs/7_companion/01_figures.ipynb #fa7da2ab
 METHOD_STYLES |= {
@@ -113,87 +114,6 @@ def shades(
     from matplotlib import colormaps
 
     return [colormaps[MAPS["sequential"]](0.88 * i / max(count - 1, 1)) for i in range(count)]
-
-# %% ../../nbs/7_companion/01_figures.ipynb #f8c88883
-LABELS = {
-    "float": "float",
-    "binary": "learned binary",
-    "ternary": "learned ternary",
-    "top-k": "head, fixed top-k",
-    "rotation": "rotation + sign",
-    "itq": "ITQ",
-    "greedy_delta": "greedy by lead",
-    "greedy_best": "greedy by best",
-    "argbest": "argmax",
-    "recursive_top2": "recursive",
-    "recursive_extend": "recursive, padded",
-    "gumbel": "Gumbel",
-    "sinkhorn": "Sinkhorn",
-    "scipy": "SciPy",
-}
-
-# %% ../../nbs/7_companion/01_figures.ipynb #15d88666
-LABELS |= {
-    "ce": "cross-entropy",
-    "v1": "v1 (difference)",
-    "v1_ratio": "v1 (ratio)",
-    "v2_literal": "v2 (literal)",
-    **{f"combined_{v}": f"{v} + cross-entropy" for v in ("v1", "v2", "v3")},
-    "clip": "CLIP",
-    "siglip": "SigLIP",
-    "barlow": "Barlow Twins",
-    "pcl": "PCL",
-    "clip_vit": "CLIP, ViT",
-    "untrained_vit": "untrained ViT",
-    "en": "English",
-    "es": "Spanish",
-    "sw": "Swahili",
-    "zh": "Chinese",
-    "val": "validation",
-}
-
-# %% ../../nbs/7_companion/01_figures.ipynb #441dbff9
-LABELS |= {
-    "sst_sum": "1 - scatter, summed",
-    "l2norm": "spread",
-    "mean_cosine": "cosine to the mean",
-    "rms_feature": "spread, mean feature",
-    "sst_l2": "scatter, L2",
-    "norm_sum": "sum of lengths",
-    "sst": "1 - scatter",
-    "sst_root": "root of the scatter",
-    "sst_abs": "1 - |scatter|",
-    "sst_feature": "F - scatter",
-    "mean_norm_sq": "length / $n^2$",
-    "sum_norm": "length of the sum",
-    "mean_norm": "length of the mean",
-    "mean_dot": "dot with the mean",
-    "leave_one_out": "leave one out",
-}
-
-# %% ../../nbs/7_companion/01_figures.ipynb #8ada9809
-LABELS |= {
-    "delta_h": "hypotenuse",
-    "delta_h_abs": "hypotenuse, |x|",
-    "einsum": "product",
-    "pairwise": "mean pair cosine",
-    "symile": "Symile, product",
-    "gram_volume": "GRAM, volume",
-    "triangle": "TRIANGLE, area",
-    "pmrl": "PMRL, singular value",
-}
-
-
-def label(
-    name: str,  # A key of `LABELS`, or a word that needs no translation
-) -> str:
-    "What a reader is told in place of a name from code, the same in every figure."
-    words = LABELS.get(name, name)
-    if identifiers([words]):
-        raise ValueError(
-            f"a figure speaks in words; got the name {name!r}, which has none. Add it to LABELS."
-        )
-    return words
 
 # %% ../../nbs/7_companion/01_figures.ipynb #2d6a258c
 WIDTHS = (3.3, 6.8)  # Inches: a column, a page
@@ -288,14 +208,16 @@ def _check_figure(fig, name: str, data, alt: str) -> None:
     if data is None:
         raise ValueError(f"{name}: data must be the numbers that are plotted; got None.")
 
-
-def _faults(fig, name: str, alt: str, says: dict) -> list[str]:
-    "What is wrong with a figure that can be saved all the same; the author is warned."
+# %% ../../nbs/7_companion/01_figures.ipynb #8effd129
+def _told(fig, name: str, alt: str, says: dict) -> dict:
+    "Alternative text, findings, and what is wrong with a figure that can be saved all the same."
+    says = {sentence: bool(holds) for sentence, holds in says.items()}
+    alt = " ".join([alt, *(sentence for sentence, holds in says.items() if holds)])
     denied = [f"the numbers deny {sentence!r}" for sentence, holds in says.items() if not holds]
     faults = picture_faults(fig) + identifiers([alt]) + denied
     for fault in faults:
         warnings.warn(f"{name}: {fault}", stacklevel=3)
-    return faults
+    return dict(alt=alt, says=says, faults=faults)
 
 # %% ../../nbs/7_companion/01_figures.ipynb #98983895
 def save_figure(
@@ -314,11 +236,8 @@ def save_figure(
     for file, content in files.items():
         write_atomic(folder / file, content)
     digests = {file: hashlib.sha256(content).hexdigest() for file, content in sorted(files.items())}
-    says = {sentence: bool(holds) for sentence, holds in (says or {}).items()}
-    alt = " ".join([alt, *(sentence for sentence, holds in says.items() if holds)])
-    facts = dict(figure=name, alt=alt, claims=list(claims), deterministic=deterministic)
-    facts |= dict(says=says, faults=_faults(fig, name, alt, says))
-    facts |= run_facts() | dict(files=digests)
+    facts = dict(figure=name, claims=list(claims), deterministic=deterministic)
+    facts |= _told(fig, name, alt, says or {}) | run_facts() | dict(files=digests)
     text = json.dumps(facts, indent=1, ensure_ascii=False, sort_keys=True)
     write_atomic(folder / f"{name}.json", text + "\n")
     return folder / f"{name}.png"
