@@ -91,6 +91,11 @@ METHOD_STYLES |= {
     "siglip": ("green", "s", "--"),
     "barlow": ("orange", "^", "-."),
     "pcl": ("purple", "D", ":"),
+    "clip_vit": ("sky", "v", ":"),
+    "default": ("black", "*", "-"),
+    "untrained": ("grey", "X", ":"),
+    "untrained_vit": ("grey", "<", ":"),
+    "pixels": ("red", "P", "--"),
 }
 
 # %% ../../nbs/7_companion/01_figures.ipynb #8a3d6f5d
