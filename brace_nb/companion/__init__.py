@@ -9,10 +9,11 @@ from ..core.lazy_names import lazy
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
-    figures="METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure to_csv use_style",
+    figures="MAPS METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure shades to_csv use_style",
     figure_checks="picture_faults",
+    words="LABELS label",
     gallery="captions_of to_gallery write_gallery",
-    plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
+    plots="direct_labels dots_by_seed grouped_bars heatmap lines_with_band panel",
     timing="Ratio take_turns time_ratio",
     conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
     claims="KINDS VERDICTS holds is_number load_claims measured_text record row_faults verdict",
