@@ -14,14 +14,15 @@ from .folders import root, run_facts, run_folder
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds', 'verdict',
+__all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'APART', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds', 'verdict',
            'measured_text', 'record']
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c06c2adc
 KINDS = ("claim", "definition", "erratum", "contradiction")
 VERDICTS = ("reproduced", "differs", "refuted", "undecided", "checked", "failed", "not run")
 REQUIRED = {"kind", "where", "says", "needs", "experiment", "verdict"}
-FIELDS = REQUIRED | {"unit", "tolerance", "why", "test", "holds", "measured", "no_null", "on_miss"}
+APART = ("paper",)  # profiles whose experiments are their own: those of the part of this name
+FIELDS = REQUIRED | {"unit", "tolerance", "why", "test", "holds", "measured", "no_null", "on_miss", "under"}
 
 
 def _word_faults(row: dict) -> list[str]:
@@ -51,7 +52,8 @@ def _sense_faults(row: dict) -> list[str]:
         faults.append("a tolerance has a reason (`why`)")
     if is_number(row) and row.keys() & {"holds", "measured"}:
         faults.append("a number is judged by its tolerance; `holds` and `measured` are for sentences")
-    if not is_number(row) and row.get("experiment") and not row.keys() >= {"test", "holds", "measured"}:
+    measured = row.get("experiment") or isinstance(row.get("under"), dict)
+    if not is_number(row) and measured and not row.keys() >= {"test", "holds", "measured"}:
         faults.append("a sentence has `test`, `holds` and `measured`")
     if row.get("experiment") is None and row.get("verdict") != "not run":
         faults.append("a row that no experiment measures is `not run`")
@@ -71,7 +73,10 @@ def row_faults(
     row: dict,  # A row as it stands in its file
 ) -> list[str]:  # Empty when all is well
     "What is wrong with a row, in words."
-    return _word_faults(row) + _sense_faults(row) + _condition_faults(row)
+    faults = _word_faults(row) + _sense_faults(row) + _condition_faults(row)
+    if row.get("under", "nobody") != "nobody" and not isinstance(row["under"], dict):
+        faults.append("`under` gives an experiment for each profile of its own, or says `nobody`")
+    return faults
 
 # %% ../../nbs/7_companion/03_claims.ipynb #0571b1eb
 def _stamps(folder: Path) -> tuple:
@@ -96,8 +101,16 @@ def _read_source(path: Path, stamp: int) -> dict[str, dict]:
     return {id: row | {"source": path.stem} for id, row in rows.items()}
 
 # %% ../../nbs/7_companion/03_claims.ipynb #d7473f87
+def _as_under(row: dict, profile: str) -> dict:
+    "A row as a profile measures it: by an experiment that needs what only this profile has, or by the usual."
+    elsewhere = row["under"] if isinstance(row.get("under"), dict) else {}
+    usual = None if profile in APART else row["experiment"]
+    return row | {"experiment": elsewhere.get(profile, usual)}
+
+
 def load_claims(
     folder: Path | str | None = None,  # A folder of yaml files; the project's own when None
+    profile: str = "cpu",  # Whose experiments measure the rows
 ) -> dict[str, dict]:  # Id -> row, with its `source` (the file's name)
     "The rows of the ledger, each checked."
     found: dict[str, dict] = {}
@@ -105,7 +118,7 @@ def load_claims(
         rows = _read_source(path, stamp)
         if twice := rows.keys() & found.keys():
             raise ValueError(f"{path.name}: rows {sorted(twice)} stand in another file too. Keep one.")
-        found |= {id: dict(row) for id, row in rows.items()}
+        found |= {id: _as_under(row, profile) for id, row in rows.items()}
     return found
 
 # %% ../../nbs/7_companion/03_claims.ipynb #4f6128f1
@@ -181,7 +194,7 @@ def measured_text(
 # %% ../../nbs/7_companion/03_claims.ipynb #cb8cbdd2
 def _row(id: str) -> dict:
     "A row that the running experiment may record."
-    rows, here = load_claims(), run_facts().get("experiment")
+    rows, here = load_claims(profile=run_facts().get("profile", "cpu")), run_facts().get("experiment")
     if id not in rows:
         raise ValueError(
             f"unknown ledger id {id!r}; close: {difflib.get_close_matches(id, rows, 3) or 'none'}. "
