@@ -1071,6 +1071,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                  'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims._read_source': ( '7_companion/claims.html#_read_source',
                                                                                        'brace_nb/companion/claims.py'),
+                                           'brace_nb.companion.claims._read_under': ( '7_companion/claims.html#_read_under',
+                                                                                      'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims._row': ( '7_companion/claims.html#_row',
                                                                                'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims._sense_faults': ( '7_companion/claims.html#_sense_faults',

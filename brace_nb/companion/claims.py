@@ -22,7 +22,7 @@ KINDS = ("claim", "definition", "erratum", "contradiction")
 VERDICTS = ("reproduced", "differs", "refuted", "undecided", "checked", "failed", "not run")
 REQUIRED = {"kind", "where", "says", "needs", "experiment", "verdict"}
 APART = ("paper",)  # profiles whose experiments are their own: those of the part of this name
-FIELDS = REQUIRED | {"unit", "tolerance", "why", "test", "holds", "measured", "no_null", "on_miss", "under"}
+FIELDS = REQUIRED | {"unit", "tolerance", "why", "test", "holds", "measured", "no_null", "on_miss"}
 
 
 def _word_faults(row: dict) -> list[str]:
@@ -52,8 +52,7 @@ def _sense_faults(row: dict) -> list[str]:
         faults.append("a tolerance has a reason (`why`)")
     if is_number(row) and row.keys() & {"holds", "measured"}:
         faults.append("a number is judged by its tolerance; `holds` and `measured` are for sentences")
-    measured = row.get("experiment") or isinstance(row.get("under"), dict)
-    if not is_number(row) and measured and not row.keys() >= {"test", "holds", "measured"}:
+    if not is_number(row) and row.get("experiment") and not row.keys() >= {"test", "holds", "measured"}:
         faults.append("a sentence has `test`, `holds` and `measured`")
     if row.get("experiment") is None and row.get("verdict") != "not run":
         faults.append("a row that no experiment measures is `not run`")
@@ -73,10 +72,7 @@ def row_faults(
     row: dict,  # A row as it stands in its file
 ) -> list[str]:  # Empty when all is well
     "What is wrong with a row, in words."
-    faults = _word_faults(row) + _sense_faults(row) + _condition_faults(row)
-    if row.get("under", "nobody") != "nobody" and not isinstance(row["under"], dict):
-        faults.append("`under` gives an experiment for each profile of its own, or says `nobody`")
-    return faults
+    return _word_faults(row) + _sense_faults(row) + _condition_faults(row)
 
 # %% ../../nbs/7_companion/03_claims.ipynb #0571b1eb
 def _stamps(folder: Path) -> tuple:
@@ -101,13 +97,23 @@ def _read_source(path: Path, stamp: int) -> dict[str, dict]:
     return {id: row | {"source": path.stem} for id, row in rows.items()}
 
 # %% ../../nbs/7_companion/03_claims.ipynb #d7473f87
-def _as_under(row: dict, profile: str) -> dict:
+@lru_cache(maxsize=16)
+def _read_under(path: Path, stamp: int) -> dict:
+    import yaml
+
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _as_under(id: str, row: dict, profile: str, elsewhere: dict[str, dict]) -> dict:
     "A row as a profile measures it: by an experiment that needs what only this profile has, or by the usual."
-    elsewhere = row["under"] if isinstance(row.get("under"), dict) else {}
-    usual = None if profile in APART else row["experiment"]
-    return row | {"experiment": elsewhere.get(profile, usual)}
+    said = {name: rows[id] for name, rows in elsewhere.items() if id in rows}
+    own = said.get(profile, {"experiment": None} if profile in APART else {})
+    if profile in said and (faults := row_faults({k: v for k, v in (row | own).items() if k != "source"})):
+        raise ValueError(f"data/under/{profile}.yaml, row {id!r}: " + "; ".join(faults))
+    under = {p: s["experiment"] if isinstance(s, dict) else s for p, s in said.items()}
+    return row | own | ({"under": under} if under else {})
 
-
+# %% ../../nbs/7_companion/03_claims.ipynb #04b0828e
 def load_claims(
     folder: Path | str | None = None,  # A folder of yaml files; the project's own when None
     profile: str = "cpu",  # Whose experiments measure the rows
@@ -118,8 +124,12 @@ def load_claims(
         rows = _read_source(path, stamp)
         if twice := rows.keys() & found.keys():
             raise ValueError(f"{path.name}: rows {sorted(twice)} stand in another file too. Keep one.")
-        found |= {id: _as_under(row, profile) for id, row in rows.items()}
-    return found
+        found |= {id: dict(row) for id, row in rows.items()}
+    under = Path(folder or root() / "data/claims").parent / "under"
+    elsewhere = {p.stem: _read_under(p, p.stat().st_mtime_ns) for p in sorted(under.glob("*.yaml"))}
+    if lost := sorted(elsewhere.get(profile, {}).keys() - found.keys()):
+        raise ValueError(f"data/under/{profile}.yaml has rows that no source has: {lost}. Delete them.")
+    return {id: _as_under(id, row, profile, elsewhere) for id, row in found.items()}
 
 # %% ../../nbs/7_companion/03_claims.ipynb #4f6128f1
 def _number(value) -> bool:

@@ -120,14 +120,12 @@ def _said(r: dict) -> str:
     return f"{_cell(r['says'])}{unit}{tolerance}<br>*{_cell(r['where'])}*"
 
 
-_NOBODY = "; only the author's own logs or hardware could show it"
-
-
 def _found(r: dict) -> str:
     "What we measured, its null and the note."
     if r["verdict"] == "not run":
         under = r.get("under", {})
-        who = _NOBODY if under == "nobody" else "".join(f"; `PROFILE={p}` measures it" for p in under)
+        who = "".join(f"; `PROFILE={p}` measures it" for p in under if p != "nobody")
+        who += f"; nobody else can run it: {under['nobody']}" if "nobody" in under else ""
         return f"needs {_cell(r['needs'])}{who}"
     null = f"<br>null: {_cell(r['null_text'])}" if r.get("null_text") else ""
     note = f"<br>{_cell(r['note'])}" if r["note"] else ""
