@@ -21,8 +21,8 @@ __all__ = ['readme', 'parser', 'main']
 def _figures(a) -> int:
     from brace_nb.companion.engine import keep, make
 
-    if a.cell_seconds:
-        os.environ["BRACE_NB_CELL_SECONDS"] = str(a.cell_seconds)
+    said = dict(CELL_SECONDS=a.cell_seconds, DEVICE=a.device, TINY=a.tiny, PUBLIC_DATA=a.data)
+    os.environ |= {f"BRACE_NB_{name}": str(value) for name, value in said.items() if value}
     if a.accept:
         return keep(a.profile, a.accept)
     options = dict(dry_run=a.dry_run, snakemake_profile=a.snakemake_profile, force=a.force, strict=a.strict)
@@ -163,11 +163,14 @@ _ACCEPTED = "fail when a ledger row is unmeasured or its verdict is not the acce
 # %% ../../nbs/7_companion/12_cli.ipynb #55c7086d
 def _add_figures(commands) -> None:
     c = _add(commands, "figures", _figures, "bring the figures up to date and print the state of the ledger")
-    c.add_argument("--profile", default="cpu", help="smoke, cpu (default) or gpu")
+    c.add_argument("--profile", default="cpu", help="smoke, cpu (default), gpu or paper")
     c.add_argument("--only", default="", help="a part or an experiment, several with commas")
     c.add_argument("--cores", type=int, default=None, help="experiments at once (default: all cores)")
     c.add_argument("--dry-run", action="store_true", help="say what would run, and why")
     c.add_argument("--force", action="store_true", help="run them even when nothing changed")
+    c.add_argument("--data", default="", metavar="DIR", help="public data and weights (profile paper)")
+    c.add_argument("--device", default="", help="cpu or cuda, in place of the profile's")
+    c.add_argument("--tiny", action="store_true", help="a dry run: smoke's sizes where it has any")
     c.add_argument("--strict", action="store_true", help=_ACCEPTED)
     c.add_argument("--accept", default="", metavar="NAME", help="keep a result although its inputs changed")
     limit = "end a cell that runs longer (default: no limit)"

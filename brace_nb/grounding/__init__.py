@@ -16,4 +16,10 @@ __getattr__, __dir__, __all__ = lazy(
     translation="WholeModel trim_padding cosines_with_frozen train_whole_model prequential_losses",
     third_encoder="text_student CaptionBatches cube_summary train_third_encoder",
     token_bags="TokenBags train_bags",
+    aligned="AlignedTuples FeatureEncoder PictureTower TextTower default_encoders read_aligned text_tokens",
+    region_log="cube_log first_and_bad one_hot_labels region_errors region_name region_table",
+    tuple_objective="TupleObjective distance_weights view_patterns",
+    chunks="encode_in_chunks",
+    looks="Looks embed_views least_squares_probe pair_recall stock_validation",
+    n_encoders="TrainedEncoders encode_batch train_encoders",
 )
