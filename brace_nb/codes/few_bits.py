@@ -25,12 +25,16 @@ def binarize_at_most(
     "The nearest corner with at most `most` ones; the lower dimension and the smaller K win a tie."
     x = widen(as_tensor(v, "embeddings"))
     check_nonnegative(x)
-    s, order = x.sort(dim=-1, descending=True, stable=True)
-    total = s[..., :most].cumsum(-1, dtype=torch.float64)
-    K = torch.arange(1, total.shape[-1] + 1, device=x.device)
+    s = x.topk(min(most, x.shape[-1])).values
+    total = s.cumsum(-1, dtype=torch.float64)
+    K = torch.arange(1, s.shape[-1] + 1, device=x.device)
     best = (total * total / K).argmax(-1, keepdim=True)
-    kept = torch.arange(x.shape[-1], device=x.device) <= best
-    return like(torch.zeros_like(x, dtype=torch.bool).scatter(-1, order, kept), v)
+    least = s.gather(-1, best)
+    kept = x >= least
+    if (kept.sum(-1, keepdim=True) > best + 1).any():  # entries equal to the last one that fits
+        above, equal = x > least, x == least
+        kept = above | equal & (equal.cumsum(-1) <= best + 1 - above.sum(-1, keepdim=True))
+    return like(kept, v)
 
 # %% ../../nbs/2_codes/00c_few_bits.ipynb #18336f31
 def project(
