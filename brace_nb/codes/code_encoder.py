@@ -11,6 +11,7 @@ import json
 import torch
 
 from .code_formats import CODE_FORMATS, code_recall, coded_as
+from .few_bits import project
 from brace_nb.codes.head_training import (
     PRESETS,
     EpochEnd,
@@ -23,7 +24,6 @@ from brace_nb.codes.head_training import (
 from .heads import BinaryHead
 from .packing import pack, pack_ternary
 from .pairing import embedding_tensor, paired_embeddings
-from .projection import binarize, ternarize
 from ..core import atomic_path, existing_file, like, malformed, train
 from ..foundations import clip_loss
 
@@ -61,6 +61,7 @@ class CodeEncoder:
         distill: float = 0.0,  # Weight of `distillation_loss` from the embeddings before the heads
         distill_scale: float = 30.0,  # Scale of the known similarities in it
         bits: float | None = None,  # End where the median of active bits has come down to this
+        most: int | None = None,  # Active bits of every code at most; None: as many as are nearest
         distinct: bool = False,  # No text twice in a batch; an epoch is every text once
         epochs: int = 20,  # Passes over the pairs; 0 leaves heads that start from a rotation as they are
         batch_size: int = 256,  # Pairs per step; an incomplete last batch is left out
@@ -232,8 +233,8 @@ class CodeEncoder:
         "Codes of images or texts."
         if modality not in ("image", "text"):
             raise ValueError(f"the modality must be 'image' or 'text'; got {modality!r}.")
-        ternary, v = self.config["ternary"], self._embed(modality, x)
-        codes = (ternarize if ternary else binarize)(v)
+        ternary = self.config["ternary"]
+        codes = project(self._embed(modality, x), ternary, self.config["most"])
         return (pack_ternary if ternary else pack)(codes) if packed else codes
 
     def embed_images(

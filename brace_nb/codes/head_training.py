@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from .common_space import CommonSpace, fit_common_space
+from .few_bits import project
 from .heads import BinaryHead, TernaryHead, alignment_loss, uniformity_loss
 from .pairing import DistinctPairs, ShuffledPairs
-from .projection import binarize, ternarize
 from .rotation_heads import RotationHead, distillation_loss, starting_rotation, straight_through
 from ..core import EarlyStopping
 from ..foundations import clip_loss
@@ -173,7 +173,8 @@ class HeadTraining:
 
     def _compared(self, x):
         "What the contrastive loss compares: vectors, or codes."
-        return straight_through(x, self.options["ternary"]) if self.options["straight_through"] else x
+        o = self.options
+        return straight_through(x, o["ternary"], o["most"]) if o["straight_through"] else x
 
     def limit_scale(self, state):
         "Callback: the logit scale stays in 1..100."
@@ -193,9 +194,9 @@ class HeadTraining:
     @torch.no_grad()
     def median_bits(self):
         "Active bits of the codes of the last batch of images."
-        project = ternarize if self.options["ternary"] else binarize
         images = self.batches(self.batches.per_epoch - 1)[0]
-        return float((project(self.learning["image"](images)) != 0).sum(-1).float().median())
+        codes = project(self.learning["image"](images), self.options["ternary"], self.options["most"])
+        return float((codes != 0).sum(-1).float().median())
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #4d18c072
 class EpochEnd:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .baselines import itq_rotation, random_directions
-from .heads import nearest_corner
+from .few_bits import nearest_corner
 from ..core import checked, floats, positive
 
 # %% auto #0
@@ -64,9 +64,10 @@ def starting_rotation(
 def straight_through(
     x: Tensor,  # Unit rows of a head (..., D)
     ternary: bool = False,
+    most: int | None = None,  # Active bits at most
 ) -> Tensor:  # Normalized codes (..., D) with the gradient of x
     "The code in the forward pass, the vector in the backward pass (Bengio et al. 2013)."
-    return x + (nearest_corner(x, ternary)[0] - x).detach()
+    return x + (nearest_corner(x, ternary, most)[0] - x).detach()
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #1ecfc99f
 def _scale(value, name):
