@@ -16,4 +16,9 @@ __getattr__, __dir__, __all__ = lazy(
     translation="WholeModel trim_padding cosines_with_frozen train_whole_model prequential_losses",
     third_encoder="text_student CaptionBatches cube_summary train_third_encoder",
     token_bags="TokenBags train_bags",
+    boxes="to_corners to_centers box_overlap generalized_overlap average_precision",
+    detection_scenes="ObjectScenes render_object_scenes",
+    set_predictor="SetPredictor COST_WEIGHTS detection_costs detection_losses weighted_loss",
+    matchers="DetectionMatcher DETECTION_MATCHERS match_detections",
+    detector_training="Detections DetectorRun detect objects_of own_costs detection_scores train_detector",
 )
