@@ -16,4 +16,6 @@ __getattr__, __dir__, __all__ = lazy(
     translation="WholeModel trim_padding cosines_with_frozen train_whole_model prequential_losses",
     third_encoder="text_student CaptionBatches cube_summary train_third_encoder",
     token_bags="TokenBags train_bags",
+    students="TextStudents TEACHINGS contrasts cube_contrasts train_students hide_words guess_losses",
+    samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
 )
