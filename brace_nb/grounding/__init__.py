@@ -22,6 +22,13 @@ __getattr__, __dir__, __all__ = lazy(
     chunks="encode_in_chunks",
     looks="Looks embed_views least_squares_probe pair_recall stock_validation",
     n_encoders="TrainedEncoders encode_batch train_encoders",
+    boxes="to_corners to_centers box_overlap generalized_overlap average_precision",
+    detection_scenes="ObjectScenes render_object_scenes",
+    set_predictor="SetPredictor COST_WEIGHTS detection_costs detection_losses weighted_loss",
+    matchers="DetectionMatcher DETECTION_MATCHERS match_detections",
+    detector_training="Detections DetectorRun detect objects_of own_costs detection_scores train_detector",
+    students="TextStudents TEACHINGS contrasts cube_contrasts train_students hide_words guess_losses",
+    samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
     sweeps="Study StudyStore draw_run read_study run_outcomes sweep sweep_file sweep_parts",
     importance="factor_columns factor_importance level_correlations",
 )
