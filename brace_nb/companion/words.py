@@ -49,12 +49,14 @@ LABELS |= {
     "default": "default encoder",
     "untrained_vit": "untrained ViT",
     "pixels": "raw pixels",
-    "en": "English",
-    "es": "Spanish",
-    "sw": "Swahili",
-    "zh": "Chinese",
     "val": "validation",
 }
+
+# %% ../../nbs/7_companion/01c_words.ipynb #7dfc0137
+_LANGUAGES = "en English, ar Arabic, ha Hausa, fr French, ga Irish, de German, am Amharic, zh Chinese, "
+_LANGUAGES += "hi Hindi, ja Japanese, ig Igbo, sw Swahili, eu Basque, es Spanish, cy Welsh, yo Yoruba, "
+_LANGUAGES += "zu Zulu, qu Quechua"
+LABELS |= dict(pair.split() for pair in _LANGUAGES.split(", "))
 
 # %% ../../nbs/7_companion/01c_words.ipynb #d3a5a2d1
 LABELS |= {
