@@ -49,33 +49,35 @@ LABELS |= {
     "default": "default encoder",
     "untrained_vit": "untrained ViT",
     "pixels": "raw pixels",
-    "en": "English",
-    "es": "Spanish",
-    "sw": "Swahili",
-    "zh": "Chinese",
     "val": "validation",
 }
 
+# %% ../../nbs/7_companion/01c_words.ipynb #7dfc0137
+_LANGUAGES = "en English, ar Arabic, ha Hausa, fr French, ga Irish, de German, am Amharic, zh Chinese, "
+_LANGUAGES += "hi Hindi, ja Japanese, ig Igbo, sw Swahili, eu Basque, es Spanish, cy Welsh, yo Yoruba, "
+_LANGUAGES += "zu Zulu, qu Quechua"
+LABELS |= dict(pair.split() for pair in _LANGUAGES.split(", "))
+
 # %% ../../nbs/7_companion/01c_words.ipynb #d3a5a2d1
 LABELS |= {
-    "sst_sum": "1 - scatter, summed",
-    "l2norm": "spread",
-    "mean_cosine": "cosine to the mean",
-    "rms_feature": "spread, mean feature",
-    "sst_l2": "scatter, L2",
+    "sst_sum": "1 - summed SST",
+    "l2norm": "1 - spread",
+    "mean_cosine": "cosine to mean",
+    "rms_feature": "1 - mean spread",
+    "sst_l2": "1 - L2 of SST",
     "norm_sum": "sum of lengths",
-    "sst": "1 - scatter",
-    "sst_root": "root of the scatter",
+    "sst": "1 - SST",
+    "sst_root": "1 - root of SST",
 }
 
 # %% ../../nbs/7_companion/01c_words.ipynb #fdc73360
 LABELS |= {
-    "sst_abs": "1 - |scatter|",
-    "sst_feature": "F - scatter",
+    "sst_abs": "1 - |SST|",
+    "sst_feature": "F - SST",
     "mean_norm_sq": "length / $n^2$",
-    "sum_norm": "length of the sum",
-    "mean_norm": "length of the mean",
-    "mean_dot": "dot with the mean",
+    "sum_norm": "length of sum",
+    "mean_norm": "length of mean",
+    "mean_dot": "dot with mean",
     "leave_one_out": "leave one out",
 }
 
@@ -84,11 +86,11 @@ LABELS |= {
     "delta_h": "hypotenuse",
     "delta_h_abs": "hypotenuse, |x|",
     "einsum": "product",
-    "pairwise": "mean pair cosine",
-    "symile": "Symile, product",
-    "gram_volume": "GRAM, volume",
-    "triangle": "TRIANGLE, area",
-    "pmrl": "PMRL, singular value",
+    "pairwise": "mean of pairs",
+    "symile": "Symile",
+    "gram_volume": "GRAM volume",
+    "triangle": "TRIANGLE area",
+    "pmrl": "PMRL",
 }
 
 # %% ../../nbs/7_companion/01c_words.ipynb #5967db15
