@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.files import existing_file, malformed
+from .towers import import_open_clip
 
 # %% auto #0
 __all__ = ['PictureObjects', 'load_coco_objects', 'load_detr', 'read_picture', 'generalized_iou', 'detr_costs']
@@ -80,18 +81,17 @@ def load_detr(
     "A detector from local files; nothing is downloaded."
     for name in ("config.json", "model.safetensors"):
         existing_file(Path(folder) / name, _DETR)
+    import_open_clip()  # makes torchvision importable beside a CPU build of torch
     from transformers import DetrConfig, DetrForObjectDetection
-    from safetensors.torch import load_file
 
+    how = dict(local_files_only=True, output_loading_info=True)
     try:
         config = DetrConfig.from_pretrained(folder, local_files_only=True)
-        config.use_pretrained_backbone = False
-        model = DetrForObjectDetection(config)
-        lost, unknown = model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
+        config.use_pretrained_backbone = False  # its weights are in the file
+        model, about = DetrForObjectDetection.from_pretrained(folder, config=config, **how)
     except Exception as error:
         raise malformed(folder, _DETR, f"{type(error).__name__}: {str(error)[:200]}") from error
-    lost = [k for k in lost if "num_batches_tracked" not in k]
-    if lost:
+    if lost := sorted(k for k in about["missing_keys"] if "num_batches_tracked" not in k):
         raise malformed(folder, _DETR, f"{len(lost)} tensors are missing, the first: {lost[:3]}")
     return model.eval().to(device)
 
