@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from .folders import root
 
@@ -137,13 +138,14 @@ def unmet(
 # %% ../../nbs/7_companion/13_public_pieces.ipynb #f5342a22
 def state(
     names: list[str],  # Of pieces
-) -> str:  # Of the files that are there: their names, sizes and times
+) -> str:  # Of the files that are there, folders for wildcards: names, sizes, times
     "What stands for the content of pieces in a fingerprint: reading hundreds of gigabytes would take hours."
     lines = []
     for piece in (pieces()[n] for n in names):
         place = public_folder() / piece.folder
         ways = [way for f in piece.files for way in f.split(" | ")]
-        for path in sorted({p for way in ways for p in place.glob(way)}):
+        found = {p if "*" not in way else p.parent for way in ways for p in islice(place.glob(way), 1)}
+        for path in sorted(found):
             about = path.stat()
             lines.append(f"{path.relative_to(place)} {about.st_size} {about.st_mtime_ns}")
     return "\n".join(lines)
