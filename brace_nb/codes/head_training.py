@@ -23,23 +23,25 @@ from ..foundations import clip_loss
 __all__ = ['PRESETS', 'check_schedule', 'random_heads', 'heads_from_rotation', 'empty_heads', 'HeadTraining', 'EpochEnd']
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #977de47e
+_BEST = dict(
+    start="rotation",
+    shared=True,
+    spread=1.0,
+    ridge=0.3,
+    width=5.0,
+    straight_through=True,
+    scale=20.0,
+    distinct=True,
+    epochs=100,
+    batch_size=512,
+    learning_rate=1e-3,
+    weight_decay=0.0,
+    cosine=True,
+)
 PRESETS = {
     "post": {},  # the defaults: the training that the S-BRaCE post describes
-    "best": dict(
-        start="rotation",
-        shared=True,
-        spread=1.0,
-        ridge=0.3,
-        width=5.0,
-        straight_through=True,
-        scale=20.0,
-        distinct=True,
-        epochs=100,
-        batch_size=512,
-        learning_rate=1e-3,
-        weight_decay=0.0,
-        cosine=True,
-    ),
+    "best": _BEST,  # dense codes
+    "few": _BEST | dict(dim=512, most=20, epochs=150, learning_rate=3e-3),  # no code with more than 20 bits
 }
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #2b47feaa

@@ -31,7 +31,7 @@ def _embeddings(path, key):
     check_finite(as_tensor(x, "embeddings"), f"{path}: embeddings")
     return x
 
-
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #0d33224e
 def _owners(owner, images, texts):
     "The row of the image of each text, int64 (M,)."
     if owner is None:
@@ -79,13 +79,13 @@ def _split(owner, held, seed):
     first = np.unique(measured[:, 0], return_index=True)[1]
     return pairs[~np.isin(owner, away)], measured[first]
 
-
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #21a0e438
 def _check_size(images, texts, pairs, bits, preset):
     "Embeddings that this preset can learn so many bits from."
     features, concepts = images.shape[1], len(np.unique(pairs[:, 0]))
-    if preset == "best" and features != texts.shape[1]:
+    if preset != "post" and features != texts.shape[1]:
         raise ValueError(
-            "the preset 'best' needs one encoder's embeddings, as many features in both files; "
+            f"the preset {preset!r} needs one encoder's embeddings, as many features in both files; "
             f"got {features} and {texts.shape[1]}. Use the preset 'post'."
         )
     if concepts < min(bits, features):
@@ -153,7 +153,7 @@ def _sign_row(images, texts, pairs, x, y, bits, ks):
     a, b = (sign_codes(side, m, turn) for side, m in zip((x, y), means))
     return [("signs after ITQ, not trained", -(-bits // 8), _recalls(hamming_similarity(a, b), ks))]
 
-
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #216c8db2
 def _report(model, images, texts, pairs, measured, form, ks):
     "Rows (what, bytes, recalls), and the facts beside them."
     x, y = images[measured[:, 0]], texts[measured[:, 1]]
@@ -167,6 +167,18 @@ def _report(model, images, texts, pairs, measured, form, ks):
     facts |= dict(active_median=float(np.median(active)), active_most=int(active.max()))
     return facts | dict(rows=[dict(what=w, bytes=float(s)) | r for w, s, r in rows])
 
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #bb706602
+def _write(target, model, sides, suffix, report):
+    "Encoder, codes and report; the report with the names of the files."
+    names = ["encoder.safetensors", *(side + suffix for side in sides), "report.json"]
+    report["files"] = [str(target / name) for name in names]
+    target.mkdir(parents=True, exist_ok=True)
+    model.save(target / names[0])
+    for (side, x), name in zip(sides.items(), names[1:]):
+        save_codes(target / name, model.encode(x, side.removesuffix("s")))
+    write_atomic(target / "report.json", json.dumps(report, indent=1))
+    return report
+
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #50373661
 @checked(form=one_of(STORED), preset=one_of(PRESETS), bits=size, active=size, epochs=size, held=share)
 def encode_files(
@@ -176,9 +188,9 @@ def encode_files(
     *,
     keys: tuple = (None, None),  # Names of the matrices in files that hold several
     owner=None,  # Row of the image of each text, or a file of such; None: text i belongs to image i
-    preset: str = "best",  # "best" or "post"
-    bits: int = 256,  # D
-    active: int | None = None,  # Active bits of every code at most
+    preset: str = "best",  # "best", "few" or "post"
+    bits: int | None = None,  # D; None: the preset's, 256 or (few) 512
+    active: int | None = None,  # Active bits of every code at most; None: the preset's
     form: str = "packed",  # "packed", "indices" or "tokens"
     held: float = 0.1,  # Share of the pictures that is not learned from
     epochs: int | None = None,  # None: the preset's, at most 4,000 steps
@@ -186,22 +198,14 @@ def encode_files(
     seed: int = 0,  # Of the split and the training
 ) -> dict:  # The report, which is also written
     "Fit an encoder of codes to two files of embeddings, measure it on pairs it did not see, encode all."
-    suffix = STORED[form]
-    model = CodeEncoder.preset(preset, dim=bits, most=active, seed=seed)
+    asked = {name: value for name, value in (("dim", bits), ("most", active)) if value is not None}
+    model = CodeEncoder.preset(preset, **asked, seed=seed)
     x, y = (_embeddings(path, key) for path, key in zip((images, texts), keys))
     pairs, measured = _split(_owners(owner, x, y), held, seed)
-    _check_size(x, y, pairs, bits, preset)
+    _check_size(x, y, pairs, model.get_params()["dim"], preset)
     _fit(model, x, y, pairs, _epochs(model, pairs, epochs))
     report = dict(preset=preset) | _report(model, x, y, pairs, measured, form, ks)
-    target = Path(target)
-    target.mkdir(parents=True, exist_ok=True)
-    model.save(target / "encoder.safetensors")
-    save_codes(target / f"images{suffix}", model.encode_images(x))
-    save_codes(target / f"texts{suffix}", model.encode_texts(y))
-    written = [f"{name}{suffix}" for name in ("images", "texts")]
-    report["files"] = [str(target / name) for name in ("encoder.safetensors", *written, "report.json")]
-    write_atomic(target / "report.json", json.dumps(report, indent=1))
-    return report
+    return _write(Path(target), model, dict(images=x, texts=y), STORED[form], report)
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #9b330f1a
 def report_lines(
