@@ -47,7 +47,7 @@ class CodeEncoder:
         *,
         start: str = "random",  # "random" weights as the post, or a "rotation" in a common space
         shared: bool = False,  # One head for both modalities
-        sharpness: float = 20.0,  # Of the softplus (start="rotation")
+        sharpness: float | None = 20.0,  # Of the softplus (start="rotation"); None: half of the bits
         spread: float | None = None,  # Weights of the common space; None: none (start="rotation")
         ridge: float | None = None,  # Of its memory; None: no memory (start="rotation")
         width: float = 10.0,  # Of the memory's kernel

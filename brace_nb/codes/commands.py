@@ -45,7 +45,7 @@ _FILE = ".npy, .npz, .safetensors or .parquet; one embedding a row"
 _ENCODE = {
     "out": (str, "codes", "FOLDER", "folder to write (default: codes)"),
     "owner": (str, None, "FILE", "image row of each text, .npy or one a line (default: text i, image i)"),
-    "preset": (str, "best", "NAME", "best (default), few (at most 20 active bits) or post"),
+    "preset": (str, "auto", "NAME", "auto (default: what is best), best, few (at most 20 bits) or post"),
     "bits": (int, None, "D", "dimensions of a code (default: 256, few 512)"),
     "active": (int, None, "K", "active bits of every code at most"),
     "form": (str, "packed", "FORM", "packed (.npy, default), indices (.parquet) or tokens (.txt)"),
