@@ -211,7 +211,7 @@ def faults(folder):
     yield "i.npy t.npy --bits 0".split(), "bits must be"
     yield "i.npy t.npy --bits 16 --active 0".split(), "active must be"
     yield "i.npy t.npy --bits 16 --held 1.5".split(), "held must be"
-    yield "i.npy t.npy --bits 16 --preset other".split(), "preset must be one of post, best"
+    yield "i.npy t.npy --bits 16 --preset other".split(), "preset must be one of auto, post, best, few"
     yield "i.npy t.npy --bits 16 --form other".split(), "form must be one of packed, indices, tokens"
     yield "i.npy t.npy --bits 16 --owner owner.txt".split(), "owner.txt: owners are whole numbers"
     yield "i.npy t.npy --bits 16 --owner no.txt".split(), "no file no.txt"

@@ -27,6 +27,7 @@ __getattr__, __dir__, __all__ = lazy(
     files="binarize_file",
     code_formats="CODE_FORMATS code_indices code_recall code_tokens codes_from_indices stored_bytes",
     databases="RECIPES bit_strings code_literals fill_sqlite search_sqlite",
+    commands="add_code_commands",
     stored_codes="load_codes save_codes",
     own_embeddings="encode_files report_lines search_files",
     common_space="CommonSpace fit_common_space",

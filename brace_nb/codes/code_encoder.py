@@ -47,7 +47,7 @@ class CodeEncoder:
         *,
         start: str = "random",  # "random" weights as the post, or a "rotation" in a common space
         shared: bool = False,  # One head for both modalities
-        sharpness: float = 20.0,  # Of the softplus (start="rotation")
+        sharpness: float | None = 20.0,  # Of the softplus (start="rotation"); None: half of the bits
         spread: float | None = None,  # Weights of the common space; None: none (start="rotation")
         ridge: float | None = None,  # Of its memory; None: no memory (start="rotation")
         width: float = 10.0,  # Of the memory's kernel
@@ -80,12 +80,12 @@ class CodeEncoder:
     @classmethod
     def preset(
         cls,
-        name: str = "best",  # "post" or "best"
+        name: str = "best",  # "post", "best" or "few"
         **changes,  # Options to set otherwise
     ) -> CodeEncoder:
-        "Options by name: `post` trains exactly as the post, `best` is chosen on validation concepts."
+        "Options by name: `post` trains as the post, `best` dense codes, `few` codes of at most 20 bits."
         if name not in PRESETS:
-            raise ValueError(f"presets are {' and '.join(PRESETS)}; got {name!r}.")
+            raise ValueError(f"presets are {', '.join(PRESETS)}; got {name!r}.")
         return cls(**PRESETS[name] | changes)
 
     def get_params(self, deep: bool = True) -> dict:

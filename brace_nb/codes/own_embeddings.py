@@ -31,7 +31,7 @@ def _embeddings(path, key):
     check_finite(as_tensor(x, "embeddings"), f"{path}: embeddings")
     return x
 
-
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #0d33224e
 def _owners(owner, images, texts):
     "The row of the image of each text, int64 (M,)."
     if owner is None:
@@ -64,9 +64,9 @@ def _numbers(path):
 _MOST_HELD = 5000  # similarities are computed at once
 
 
-def _split(owner, held, seed):
+def _split(pairs, held, seed):
     "Pairs (P, 2) to learn from, and one pair a picture to measure with."
-    used = np.unique(owner)
+    used = np.unique(pairs[:, 0])
     count = min(_MOST_HELD, round(held * len(used)))
     if not 0 < held < 1 or count < 2 or len(used) - count < 2:
         raise ValueError(
@@ -74,18 +74,17 @@ def _split(owner, held, seed):
             f"got {held} of {len(used)} pictures that have a text."
         )
     away = np.random.default_rng(seed).permutation(used)[:count]
-    pairs = np.stack([owner, np.arange(len(owner))], 1)
-    measured = pairs[np.isin(owner, away)]
-    first = np.unique(measured[:, 0], return_index=True)[1]
-    return pairs[~np.isin(owner, away)], measured[first]
+    taken = np.isin(pairs[:, 0], away)
+    first = np.unique(pairs[taken][:, 0], return_index=True)[1]
+    return pairs[~taken], pairs[taken][first]
 
-
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #21a0e438
 def _check_size(images, texts, pairs, bits, preset):
     "Embeddings that this preset can learn so many bits from."
     features, concepts = images.shape[1], len(np.unique(pairs[:, 0]))
-    if preset == "best" and features != texts.shape[1]:
+    if preset != "post" and features != texts.shape[1]:
         raise ValueError(
-            "the preset 'best' needs one encoder's embeddings, as many features in both files; "
+            f"the preset {preset!r} needs one encoder's embeddings, as many features in both files; "
             f"got {features} and {texts.shape[1]}. Use the preset 'post'."
         )
     if concepts < min(bits, features):
@@ -99,10 +98,12 @@ _MOST_STEPS = 4000
 
 
 def _epochs(model, pairs, epochs):
-    "Those asked for, else those of the preset within the limit."
-    if epochs is not None:
-        return epochs
+    "Those asked for, else those of the preset within the limit; none where the preset has none."
     o = model.get_params()
+    if epochs is not None and o["epochs"]:
+        return epochs
+    if not o["epochs"]:
+        return 0
     rows = len(np.unique(pairs[:, 1])) if o["distinct"] else len(pairs)
     per_epoch = max(1, rows // min(o["batch_size"], rows))
     return max(1, min(o["epochs"], _MOST_STEPS // per_epoch))
@@ -112,6 +113,7 @@ def _fit(model, images, texts, pairs, epochs):
     "Train with a bar."
     from tqdm import tqdm
 
+    epochs = _epochs(model, pairs, epochs)
     with tqdm(total=epochs, unit="epoch", disable=None) as bar:
 
         def tick(encoder, row):
@@ -119,6 +121,25 @@ def _fit(model, images, texts, pairs, epochs):
             bar.update()
 
         return model.fit(images, texts, pairs, callback=tick, epochs=epochs)
+
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #63af902c
+_WAYS = {
+    "rotation": dict(ridge=None, epochs=0),
+    "rotation, memory": dict(epochs=0),
+    "rotation, memory, trained": {},
+}
+
+
+def _model(preset, options, x, y, pairs, epochs):
+    "An encoder to fit, and R@1 in % of what was tried for it."
+    if preset != "auto":
+        return CodeEncoder.preset(preset, **options), {}
+    inner, held = _split(pairs, 0.1, options["seed"] + 1)
+    found = {}
+    for name, change in _WAYS.items():
+        model = _fit(CodeEncoder.preset("best", **options | change), x, y, inner, epochs)
+        found[name] = 100 * model.score(x[held[:, 0]], y[held[:, 1]])
+    return CodeEncoder.preset("best", **options | _WAYS[max(found, key=found.get)]), found
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #c4d6b064
 def _recalls(similarity, ks):
@@ -153,7 +174,7 @@ def _sign_row(images, texts, pairs, x, y, bits, ks):
     a, b = (sign_codes(side, m, turn) for side, m in zip((x, y), means))
     return [("signs after ITQ, not trained", -(-bits // 8), _recalls(hamming_similarity(a, b), ks))]
 
-
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #216c8db2
 def _report(model, images, texts, pairs, measured, form, ks):
     "Rows (what, bytes, recalls), and the facts beside them."
     x, y = images[measured[:, 0]], texts[measured[:, 1]]
@@ -167,8 +188,22 @@ def _report(model, images, texts, pairs, measured, form, ks):
     facts |= dict(active_median=float(np.median(active)), active_most=int(active.max()))
     return facts | dict(rows=[dict(what=w, bytes=float(s)) | r for w, s, r in rows])
 
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #bb706602
+def _write(target, model, sides, suffix, report):
+    "Encoder, codes and report; the report with the names of the files."
+    names = ["encoder.safetensors", *(side + suffix for side in sides), "report.json"]
+    report["files"] = [str(target / name) for name in names]
+    target.mkdir(parents=True, exist_ok=True)
+    model.save(target / names[0])
+    for (side, x), name in zip(sides.items(), names[1:]):
+        save_codes(target / name, model.encode(x, side.removesuffix("s")))
+    write_atomic(target / "report.json", json.dumps(report, indent=1))
+    return report
+
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #50373661
-@checked(form=one_of(STORED), preset=one_of(PRESETS), bits=size, active=size, epochs=size, held=share)
+@checked(
+    form=one_of(STORED), preset=one_of(["auto", *PRESETS]), bits=size, active=size, epochs=size, held=share
+)
 def encode_files(
     images,  # File of image embeddings: .npy, .npz, .safetensors or .parquet
     texts,  # File of text embeddings
@@ -176,9 +211,9 @@ def encode_files(
     *,
     keys: tuple = (None, None),  # Names of the matrices in files that hold several
     owner=None,  # Row of the image of each text, or a file of such; None: text i belongs to image i
-    preset: str = "best",  # "best" or "post"
-    bits: int = 256,  # D
-    active: int | None = None,  # Active bits of every code at most
+    preset: str = "auto",  # A key of `PRESETS`, or "auto": the best way on a tenth of the pairs
+    bits: int | None = None,  # D; None: the preset's, 256 or (few) 512
+    active: int | None = None,  # Active bits of every code at most; None: the preset's
     form: str = "packed",  # "packed", "indices" or "tokens"
     held: float = 0.1,  # Share of the pictures that is not learned from
     epochs: int | None = None,  # None: the preset's, at most 4,000 steps
@@ -186,22 +221,15 @@ def encode_files(
     seed: int = 0,  # Of the split and the training
 ) -> dict:  # The report, which is also written
     "Fit an encoder of codes to two files of embeddings, measure it on pairs it did not see, encode all."
-    suffix = STORED[form]
-    model = CodeEncoder.preset(preset, dim=bits, most=active, seed=seed)
+    asked = {k: v for k, v in (("dim", bits), ("most", active)) if v is not None} | dict(seed=seed)
     x, y = (_embeddings(path, key) for path, key in zip((images, texts), keys))
-    pairs, measured = _split(_owners(owner, x, y), held, seed)
-    _check_size(x, y, pairs, bits, preset)
-    _fit(model, x, y, pairs, _epochs(model, pairs, epochs))
-    report = dict(preset=preset) | _report(model, x, y, pairs, measured, form, ks)
-    target = Path(target)
-    target.mkdir(parents=True, exist_ok=True)
-    model.save(target / "encoder.safetensors")
-    save_codes(target / f"images{suffix}", model.encode_images(x))
-    save_codes(target / f"texts{suffix}", model.encode_texts(y))
-    written = [f"{name}{suffix}" for name in ("images", "texts")]
-    report["files"] = [str(target / name) for name in ("encoder.safetensors", *written, "report.json")]
-    write_atomic(target / "report.json", json.dumps(report, indent=1))
-    return report
+    owners = _owners(owner, x, y)
+    pairs, measured = _split(np.stack([owners, np.arange(len(owners))], 1), held, seed)
+    _check_size(x, y, pairs, asked.get("dim", 256), preset)
+    model, tried = _model(preset, asked, x, y, pairs, epochs)
+    _fit(model, x, y, pairs, epochs)
+    report = dict(preset=preset, tried=tried) | _report(model, x, y, pairs, measured, form, ks)
+    return _write(Path(target), model, dict(images=x, texts=y), STORED[form], report)
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #9b330f1a
 def report_lines(
@@ -209,7 +237,9 @@ def report_lines(
 ) -> str:
     "The report as a table for people."
     ks = [name for name in report["rows"][0] if name.startswith("R@")]
-    lines = [
+    tried = "; ".join(f"{name} {value:.1f}" for name, value in report["tried"].items())
+    lines = [f"tried, R@1 on a tenth of the pairs to learn from: {tried}"] if tried else []
+    lines += [
         f"learned from {report['learned_from']} pairs, measured on {report['held_out']} others "
         f"(each asks for its partner among them, both ways; % found)",
         f"{'':30}{'bytes':>7}" + "".join(f"{k:>8}" for k in ks),
