@@ -197,7 +197,10 @@ def as_scipy(cost_matrix, maximize=False):
     try:
         return assign(x, maximize)[:2]
     except ValueError as error:
-        words = {"Add the missing axis": "expected a matrix", "no assignment without": "cost matrix is infeasible"}
+        words = {
+            "Add the missing axis": "expected a matrix",
+            "no assignment without": "cost matrix is infeasible",
+        }
         said = next((theirs for ours, theirs in words.items() if ours in str(error)), None)
         raise ValueError(said or "matrix contains invalid numeric entries") from error
 
