@@ -15,16 +15,29 @@ from torch import Tensor
 
 from ..core import Bar, train
 from ..core.arguments import checked, count, positive, seed as seed_rule, size
-from ..foundations import as_generator
+from ..foundations import as_generator, load_emoji
 from .boxes import average_precision, to_corners
-from .detection_scenes import ObjectScenes
+from .detection_scenes import ObjectScenes, render_object_scenes
 from .matchers import match_detections
 from .set_predictor import SetPredictor, detection_costs, detection_losses, weighted_loss
 
 # %% auto #0
-__all__ = ['Detections', 'detect', 'objects_of', 'own_costs', 'detection_scores', 'DetectorRun', 'train_detector']
+__all__ = ['emoji_scenes', 'Detections', 'detect', 'objects_of', 'own_costs', 'detection_scores', 'DetectorRun', 'train_detector',
+           'DetectorStudy', 'detector_study']
 
-# %% ../../nbs/6_grounding/24_detector_training.ipynb #7e1ce5a5
+# %% ../../nbs/6_grounding/24_detector_training.ipynb #f0e29ab3
+def emoji_scenes(
+    classes: int,  # Number of emoji, taken evenly from those to learn from
+    counts: tuple,  # Scenes of each set
+    **options,  # Further arguments of `render_object_scenes`
+) -> list[ObjectScenes]:
+    "Sets of scenes of the same few emoji; no two sets share a scene."
+    tuples = load_emoji()
+    ids = tuples.ids("train", flags=False)
+    pictures = tuples.images("noto", ids[:: len(ids) // classes][:classes], 64)
+    return [render_object_scenes(pictures, n, seed=i, **options) for i, n in enumerate(counts)]
+
+# %% ../../nbs/6_grounding/24_detector_training.ipynb #7ac2f3d9
 class Detections(NamedTuple):
     "Answers of a detector."
 
@@ -37,9 +50,10 @@ def detect(
     images: Tensor,  # uint8, shape (N, 3, S, S)
     batch_size: int = 200,
 ) -> Detections:
-    "Answers without a gradient, in batches."
+    "Answers without a gradient, in batches, on the CPU."
+    device = model.queries.device
     with torch.no_grad():
-        answers = [model(part) for part in images.split(batch_size)]
+        answers = [[x.cpu() for x in model(part.to(device))] for part in images.split(batch_size)]
     return Detections(*(torch.cat(parts) for parts in zip(*answers)))
 
 
@@ -52,7 +66,7 @@ def objects_of(
     there = classes >= 0
     return classes[there], scenes.boxes[rows][there], there.sum(1).tolist()
 
-# %% ../../nbs/6_grounding/24_detector_training.ipynb #ba25ab2f
+# %% ../../nbs/6_grounding/24_detector_training.ipynb #438875b2
 def own_costs(
     answers: Detections,
     scenes: ObjectScenes,  # As many as there are answers
@@ -78,7 +92,7 @@ def detection_scores(
     error = (own != classes).double().mean().item()
     return dict(ap50=float(found[0]), ap=float(found.mean()), class_error=error)
 
-# %% ../../nbs/6_grounding/24_detector_training.ipynb #82f21b28
+# %% ../../nbs/6_grounding/24_detector_training.ipynb #d10a440f
 class DetectorRun(NamedTuple):
     "What `train_detector` returns."
 
@@ -87,6 +101,11 @@ class DetectorRun(NamedTuple):
     kept: dict  # Step -> `Detections` for the scenes that are watched, before that step
     seconds: float  # Of all steps
     matching_seconds: float  # Of that, from the answers to the pairs
+
+
+def _moved(scenes, device):
+    "The scenes on a device."
+    return ObjectScenes(*(x.to(device) for x in (scenes.images, scenes.boxes, scenes.classes)))
 
 
 def _schedule(learning_rate, steps):
@@ -102,17 +121,19 @@ def _watched_steps(steps, keep):
     "`keep` + 1 steps, evenly from 0 to the end."
     return {round(i * steps / keep) for i in range(keep + 1)} if keep else set()
 
-# %% ../../nbs/6_grounding/24_detector_training.ipynb #a26f60a3
+# %% ../../nbs/6_grounding/24_detector_training.ipynb #3c6ccab4
 class _Batches:
     "Losses of random batches under a matcher."
 
-    def __init__(self, model, scenes, batch_size, seed, how):
+    def __init__(self, model, scenes, batch_size, seed, how, product):
         self.model, self.scenes, self.batch_size, self.how = model, scenes, batch_size, how
+        self.product = product
         self.generator, self.seed = as_generator(seed), seed
         self.matching, self.parts = 0.0, []
 
     def __call__(self, step):
         rows = torch.randint(len(self.scenes), (self.batch_size,), generator=self.generator)
+        rows = rows.to(self.scenes.images.device)
         classes, truth, sizes = objects_of(self.scenes, rows)
         logits, boxes = self.model(self.scenes.images[rows])
         start = time.perf_counter()
@@ -121,31 +142,36 @@ class _Batches:
         self.matching += time.perf_counter() - start
         losses = detection_losses(logits, boxes, classes, truth, pairs, sizes)
         total = weighted_loss(losses)
+        if self.product:
+            total = losses["kind"] * (total - losses["kind"])
         self.parts.append([*(float(v.detach()) for v in losses.values()), float(total.detach())])
         return total
 
-# %% ../../nbs/6_grounding/24_detector_training.ipynb #1a1a4f32
+# %% ../../nbs/6_grounding/24_detector_training.ipynb #9a371211
 @checked(steps=count, batch_size=size, learning_rate=positive, seed=seed_rule, keep=count)
 def train_detector(
     scenes: ObjectScenes,  # To learn from
     classes: int,  # Number of classes
-    steps: int = 800,
+    steps: int = 700,
     matcher: str = "exact",  # A key of `DETECTION_MATCHERS`
     dtype: str = "fp32",  # Costs are rounded to it before they are matched
     mask: str = "image",  # "batch": a query number is used once for several pictures
+    product: bool = False,  # Loss of the class times that of the box, in place of their sum (thesis 6.2.2)?
     *,
-    batch_size: int = 16,
+    batch_size: int = 32,
     learning_rate: float = 2e-3,  # Peak of AdamW's
     seed: int = 0,  # Of weights and batches
     watch: ObjectScenes | None = None,  # Scenes whose answers are kept along the way
     keep: int = 8,  # How often, besides the start
+    device: str = "cpu",
     progress: bool = False,  # Show a bar?
     **network,  # Further arguments of `SetPredictor`
 ) -> DetectorRun:
     "Train a detector whose answers are matched as asked (thesis 6.5.8)."
-    model = SetPredictor(classes, seed=seed, **network)
+    model, scenes = SetPredictor(classes, seed=seed, **network).to(device), _moved(scenes, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-4, fused=True)
-    batches = _Batches(model, scenes, batch_size, seed, dict(matcher=matcher, dtype=dtype, mask=mask))
+    how = dict(matcher=matcher, dtype=dtype, mask=mask)
+    batches = _Batches(model, scenes, batch_size, seed, how, product)
     watched, kept = _watched_steps(steps, keep) if watch else set(), {}
 
     def note(state):
@@ -162,3 +188,51 @@ def train_detector(
     return DetectorRun(
         model, dict(zip(("kind", "distance", "overlap", "total"), parts)), kept, seconds, batches.matching
     )
+
+# %% ../../nbs/6_grounding/24_detector_training.ipynb #93e1e149
+class DetectorStudy(NamedTuple):
+    "What `detector_study` returns; R runs, run by run and seed by seed."
+
+    rows: (
+        list  # Of dicts: the run's settings, its seed, its scores and losses on the test scenes, its seconds
+    )
+    curves: np.ndarray  # Training losses kind, distance, overlap, total, shape (R, 4, steps)
+    steps: list  # Steps at which answers were kept
+    logits: np.ndarray  # Kept answers to the watched scenes, shape (R, len(steps), N, Q, classes + 1)
+    boxes: np.ndarray  # Shape (R, len(steps), N, Q, 4)
+
+
+def _test_losses(answers, scenes):
+    "Losses on all scenes under the exact matching."
+    classes, truth, sizes = objects_of(scenes, torch.arange(len(scenes)))
+    pairs = match_detections(detection_costs(*answers, classes, truth), sizes)
+    losses = detection_losses(*answers, classes, truth, pairs, sizes)
+    return {f"loss_{k}": float(v) for k, v in losses.items()} | dict(loss=float(weighted_loss(losses)))
+
+# %% ../../nbs/6_grounding/24_detector_training.ipynb #b81f1e9a
+def _measured(setting, seed, run, test):
+    "A row of a study."
+    answers = detect(run.model, test.images)
+    times = dict(seconds=run.seconds, matching_seconds=run.matching_seconds)
+    return setting | dict(seed=seed) | detection_scores(answers, test) | _test_losses(answers, test) | times
+
+
+def detector_study(
+    train_scenes: ObjectScenes,
+    test_scenes: ObjectScenes,
+    watch: ObjectScenes,  # Their answers are kept along the way
+    runs: list,  # Of dicts: matcher, dtype, mask, product, as `train_detector` takes them
+    seeds: list,
+    classes: int,
+    **how,  # Further arguments of `train_detector`
+) -> DetectorStudy:
+    "Train a detector with every setting and seed, and measure all alike."
+    rows, curves, kept = [], [], []
+    for setting in runs:
+        for seed in seeds:
+            run = train_detector(train_scenes, classes, seed=seed, watch=watch, **setting, **how)
+            rows.append(_measured(setting, seed, run, test_scenes))
+            curves.append(np.stack(list(run.losses.values())))
+            kept.append(run.kept)
+    parts = [[torch.stack([a[i] for a in k.values()]).numpy() for k in kept] for i in range(2)]
+    return DetectorStudy(rows, np.stack(curves), list(kept[0]), *map(np.stack, parts))
