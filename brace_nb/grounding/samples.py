@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from ..core.arguments import checked, floats, size
 from ..foundations import ByteBPE, CaptionSampler, TrainingConfig, train_bpe
 from .students import TEACHINGS, TextStudents, guess_losses, hide_words, train_students
-from .translation import trim_padding
 
 # %% auto #0
 __all__ = ['INCOMPLETE', 'samples_ratio', 'language_of', 'teach_language', 'ridge_map', 'guess_language']
@@ -42,7 +41,7 @@ def samples_ratio(
     shift = _tuples_for(scores, sizes, curve) - _tuples_for(scores, sizes, reference)
     return float(np.exp(shift.mean()))
 
-
+# %% ../../nbs/6_grounding/07_samples.ipynb #7347b2e6
 def _check_curves(sizes, curve, reference):
     "Errors for curves that cannot be read backwards."
     if sizes.ndim != 1 or len(sizes) < 2 or (np.diff(sizes) <= 0).any() or sizes[0] <= 0:
@@ -52,7 +51,7 @@ def _check_curves(sizes, curve, reference):
     if not (np.isfinite(curve).all() and np.isfinite(reference).all()):
         raise ValueError("scores must be finite; got NaN or infinity.")
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #1f2893fc
+# %% ../../nbs/6_grounding/07_samples.ipynb #0b001467
 def language_of(
     tuples,  # Tuples
     language: str,  # For example "es"
@@ -70,7 +69,7 @@ def language_of(
     texts = [captions.draw(rng, language, int(i)) for i in ids for _ in range(draws)]
     return tokenizer, tokenizer.pad(texts, longest).view(len(texts) // draws, draws, -1)
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #86a27972
+# %% ../../nbs/6_grounding/07_samples.ipynb #dbe4e89a
 INCOMPLETE = "both, English of k only"
 
 
@@ -110,11 +109,11 @@ class _Draws:
         return _trim(torch.stack([tokenizer(texts) for tokenizer, _ in self.spoken]))
 
 
-def _trim(tokens):
+def _trim(tokens):  # int64, shape (S, B, L), padded with 0 at the end
     "Without the columns that hold padding only."
-    return trim_padding(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
+    return tokens[..., : int((tokens > 0).any(0).any(0).sum())]
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #b087b90e
+# %% ../../nbs/6_grounding/07_samples.ipynb #7bb342a0
 @checked(english=floats("N D"), picture=floats("N D"), batch_size=size)
 def teach_language(
     tuples,  # Tuples
@@ -149,7 +148,7 @@ def teach_language(
     with torch.no_grad():
         return students(draws.read(unseen)), history
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #9ce9db9b
+# %% ../../nbs/6_grounding/07_samples.ipynb #3c4cd17b
 def _check_plan(teaching, sizes, count, batch_size):
     "Errors for a study that cannot be run."
     if teaching != INCOMPLETE and teaching not in TEACHINGS:
@@ -158,7 +157,7 @@ def _check_plan(teaching, sizes, count, batch_size):
         got = f"{list(sizes)} with batches of {batch_size}"
         raise ValueError(f"sizes must lie between the batch size and the {count} tuples; got {got}.")
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #3e48b8b2
+# %% ../../nbs/6_grounding/07_samples.ipynb #75380dc0
 @checked(x=floats("N W"), y=floats("N D"))
 def ridge_map(
     x: Tensor,  # Inputs, shape (N, W)
@@ -179,7 +178,7 @@ def ridge_map(
     weights = v.T @ ((s / (s.square() + best * scale))[:, None] * (u.T @ (y - to)))
     return weights, at, to, best
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #ca408dd2
+# %% ../../nbs/6_grounding/07_samples.ipynb #516829e1
 def _mean_states(students, tokens):
     "Mean state of the places in use, shape (S, B, width)."
     used = (tokens != 0)[..., None].float()
@@ -198,7 +197,7 @@ def _mapped(students, draws, english, unseen, captions=4):
         found.append(F.normalize((texts[s].double() - at) @ weights + to, dim=-1).float())
     return torch.stack(found)
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #cffb24e0
+# %% ../../nbs/6_grounding/07_samples.ipynb #1d864704
 @checked(english=floats("N D"), batch_size=size)
 def guess_language(
     tuples,  # Tuples
