@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 from .. import __version__
 
@@ -107,29 +108,6 @@ def _evaluate(a) -> int:
     columns = dict(labels=a.labels, split=a.split, captions=a.captions, owner=a.owner)
     report = evaluate_files(*a.embeddings, keys=a.keys, teacher=a.teacher, ks=a.k, seed=a.seed, **columns)
     print(_json(report) if a.json else report_text(report))
-    return 0
-
-# %% ../../nbs/7_companion/12_cli.ipynb #2a106a70
-def _encode(a) -> int:
-    from brace_nb.codes import encode_files, report_lines
-
-    options = dict(owner=a.owner, preset=a.preset, bits=a.bits, active=a.active, form=a.form, held=a.held)
-    keys = [*a.keys, None, None][:2]
-    options |= dict(epochs=a.epochs, ks=tuple(a.k), seed=a.seed)
-    report = encode_files(a.images, a.texts, a.out, keys=keys, **options)
-    print(json.dumps(report) if a.json else report_lines(report))
-    return 0
-
-
-def _search(a) -> int:
-    from brace_nb.codes import search_files
-
-    options = dict(encoder=a.encoder, modality=a.modality, top=a.top, key=a.key)
-    rows, similar = search_files(a.codes, a.queries, **options)
-    print("query\trank\trow\tsimilarity")
-    for query, (found, scores) in enumerate(zip(rows.tolist(), similar.tolist())):
-        for rank, (row, score) in enumerate(zip(found, scores), 1):
-            print(f"{query}\t{rank}\t{row}\t{score:.4f}")
     return 0
 
 # %% ../../nbs/7_companion/12_cli.ipynb #030259b5
@@ -238,7 +216,6 @@ _COLUMNS = {
     "captions": "the texts, so that equal ones count as right (default: column text)",
     "owner": "image of each text, row numbers from 0 (default: column owner, else text i belongs to image i)",
 }
-_EMBEDDING = ".npy, .npz, .safetensors or .parquet; one embedding a row"
 _EMBEDDINGS = (
     ".npy, .npz, .safetensors or .parquet: images, and the texts in a second file or under a second key"
 )
@@ -258,48 +235,18 @@ def _add_evaluate(commands) -> None:
     c.add_argument("--seed", type=int, default=0, help="of samples, splits and controls")
     c.add_argument("--json", action="store_true", help="one JSON object")
 
-# %% ../../nbs/7_companion/12_cli.ipynb #3478ac98
-def _add_encode(commands) -> None:
-    about = "codes of your own aligned embeddings: fit, report on pairs held out, save, encode"
-    c = _add(commands, "encode", _encode, about)
-    c.add_argument("images", metavar="IMAGES", help=_EMBEDDING)
-    c.add_argument("texts", metavar="TEXTS", help="the same for the texts; row i belongs to image i")
-    c.add_argument("--out", default="codes", metavar="FOLDER", help="folder to write (default: codes)")
-    owner = "image row of each text, .npy or one a line, where text i does not belong to image i"
-    c.add_argument("--owner", default=None, metavar="FILE", help=owner)
-    c.add_argument("--keys", nargs="+", default=[], metavar="KEY", help="names of the two matrices")
-    c.add_argument("--preset", default="best", help="best (default) or post, as the S-BRaCE post trains")
-    c.add_argument("--bits", type=int, default=256, help="dimensions of a code")
-    c.add_argument("--active", type=int, default=None, metavar="K", help="active bits of every code at most")
-    form = "packed bytes (.npy), lists of indices (.parquet) or tokens (.txt)"
-    c.add_argument("--form", default="packed", metavar="packed|indices|tokens", help=form)
-    c.add_argument("--held", type=float, default=0.1, metavar="SHARE", help="of images to measure with")
-    c.add_argument("--epochs", type=int, default=None, help="default: the preset's, at most 4,000 steps")
-    c.add_argument("-k", type=int, nargs="+", default=[1, 5, 10], help="list lengths of retrieval")
-    c.add_argument("--seed", type=int, default=0, help="of the split and the training")
-    c.add_argument("--json", action="store_true", help="one JSON object")
-
-
-def _add_search(commands) -> None:
-    about = "the nearest of saved codes for embeddings of the other modality, as a table"
-    c = _add(commands, "search", _search, about)
-    c.add_argument("codes", metavar="CODES", help="what `encode` wrote: .npy, .parquet or .txt")
-    c.add_argument("queries", metavar="QUERIES", help=_EMBEDDING)
-    c.add_argument("--top", type=int, default=10, metavar="K", help="codes for each query")
-    c.add_argument("--modality", default="text", help="what the queries are: text (default) or image")
-    beside = "file of the encoder (default: encoder.safetensors beside the codes)"
-    c.add_argument("--encoder", default=None, metavar="FILE", help=beside)
-    c.add_argument("--key", default=None, help="name of the matrix of queries")
-
 # %% ../../nbs/7_companion/12_cli.ipynb #bd173201
 def parser() -> argparse.ArgumentParser:
     "The commands and their options."
+    from brace_nb.codes import add_code_commands
+
     about = "Regenerate the figures, read the ledger, make codes of your own embeddings or evaluate them."
     p = argparse.ArgumentParser("brace-nb", description=about)
     p.add_argument("--version", action="version", version=f"brace-nb {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_figures, _add_project, _add_binarize, _add_encode, _add_search, _add_evaluate):
+    for add in (_add_figures, _add_project, _add_binarize, _add_evaluate):
         add(commands)
+    add_code_commands(partial(_add, commands))
     return p
 
 # %% ../../nbs/7_companion/12_cli.ipynb #351e2639
@@ -352,7 +299,7 @@ def main(
 ) -> None:
     "Run a command; errors of the user are one line, not a traceback."
     a = parser().parse_args(arguments)
-    streams = a.function in (_binarize, _evaluate, _encode, _search)
+    streams = getattr(a, "streams", a.function in (_binarize, _evaluate))
     with _ended_cleanly() if streams else nullcontext():
         code = _run(a)
     sys.exit(code)

@@ -242,7 +242,7 @@ def run_outcomes(
     last = trained.history[-1]
     means = [v for k, v in last.items() if k.startswith("mean ")]
     gap = dict(logit_gap=(means[0] - means[-1]) / last["scale"]) if means else {}
-    seen = {k: v for k, v in trained.looks[-1].items() if k != "step"}
+    seen = {k: v for k, v in trained.looks[-1].items() if k != "step" and not k.startswith("lagged")}
     return seen | dict(final_loss=last["loss"]) | gap
 
 

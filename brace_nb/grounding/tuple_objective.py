@@ -137,7 +137,7 @@ class TupleObjective(torch.nn.Module):
         if len(xs) < self.n:
             return {k: v for k, v in self.options.items() if k not in ("regions", "weights")}
         if self.normlogits:
-            return self.options | dict(weights=distance_weights(xs, self.measure, float(self.scale)))
+            return self.options | dict(weights=distance_weights(xs, self.measure, float(self.scale.detach())))
         return self.options | (dict(weights=self.weights) if hasattr(self, "weights") else {})
 
     def _of_complete(self, xs):
