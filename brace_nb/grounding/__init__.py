@@ -26,7 +26,6 @@ __getattr__, __dir__, __all__ = lazy(
     detection_scenes="ObjectScenes render_object_scenes",
     set_predictor="SetPredictor COST_WEIGHTS detection_costs detection_losses weighted_loss",
     matchers="DetectionMatcher DETECTION_MATCHERS match_detections",
-    detector_training="Detections DetectorRun detect objects_of own_costs detection_scores train_detector",
     students="TextStudents TEACHINGS contrasts cube_contrasts train_students hide_words guess_losses",
     decoding="chosen_tokens translations read_tokens LanguageHead elbow",
     samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
