@@ -60,6 +60,18 @@ def linkcode_resolve(domain: str, info: dict) -> str | None:
     return "../" + notebook.lstrip("./").replace(".ipynb", ".html")
 
 
+def close_other_parts(app, pagename, templatename, context, doctree) -> None:
+    "The sidebar opens the part that the reader is in; a page then holds tens of links instead of hundreds."
+    full = context.get("toctree")
+
+    def toctree(**options):
+        return full(**(options | dict(collapse=True)))
+
+    if full:
+        context["toctree"] = toctree
+
+
 def setup(app: sphinx.application.Sphinx) -> None:
     "Arguments that are documented beside themselves become a list of parameters."
     app.connect("autodoc-process-docstring", add_parameters, priority=100)
+    app.connect("html-page-context", close_other_parts, priority=100)

@@ -33,7 +33,9 @@ def places_of(views: list[np.ndarray]) -> list[np.ndarray]:
 
     there = [np.isfinite(x).all(1) for x in views]
     rows = np.concatenate([x[t] for x, t in zip(views, there)])
-    found = TSNE(2, init="pca", metric="cosine", perplexity=30, random_state=0).fit_transform(rows)
+    found = TSNE(2, init="pca", metric="cosine", perplexity=30, max_iter=600, random_state=0).fit_transform(
+        rows
+    )
     found -= found.min(0)
     found = np.rint(found / found.max() * (NONE - 1)).astype(np.uint16)
     parts = iter(np.split(found, np.cumsum([t.sum() for t in there])[:-1]))

@@ -8,6 +8,8 @@ from brace_nb.companion import read_facts
 from sources import PARTS, ROOT, badges, cells_of, escaped, experiments, lessons, plain, put, title_of
 
 _PICTURE = re.compile(r"^!\[([^\]]*)\]\(((?:\.\./)+figures/([^)]+)\.png)\)[ \t]*$", re.M)
+CITE = " · [Cite](/cite.md)"
+NO_FIGURE = "It draws no figure; other experiments read what it computes."
 _TAGS = ("hide-input", "hide-output", "hide-cell", "remove-input", "remove-output", "remove-cell")
 
 
@@ -79,11 +81,9 @@ def neighbors(path: Path, row: list[Path]) -> str:
 def lesson_end(path: Path, part: str, row: list[Path]) -> dict:
     "Where a lesson leads."
     name = part.partition("_")[2]
-    of_part = f"[Part: {PARTS[part][0]}](/parts/{name}.md)"
-    functions = f" · [Functions](/api/{name}.md)" if name != "as_printed" else ""
-    return markdown(
-        "links", "---", "", " · ".join(x for x in (neighbors(path, row), of_part) if x) + functions
-    )
+    links = [neighbors(path, row), f"[Part: {PARTS[part][0]}](/parts/{name}.md)"]
+    links += [] if name == "as_printed" else [f"[Functions](/api/{name}.md)"]
+    return markdown("links", "---", "", " · ".join(x for x in links if x) + CITE)
 
 
 def parameters(facts: dict) -> list[str]:
@@ -116,10 +116,11 @@ def answers(rows: list[dict]) -> list[str]:
 def experiment_end(path: Path, row: list[Path], facts: dict, rows: list[dict]) -> dict:
     "Verdicts, parameters and provenance of an experiment."
     lines = ["---", "", "## Results and provenance", "", *answers(rows)]
-    if facts:
-        lines += [*parameters(facts), *provenance(facts)]
+    lines += [*parameters(facts), *provenance(facts)] if facts else [NO_FIGURE, ""]
     part = path.parent.name
-    return markdown("provenance", *lines, "---", "", f"{neighbors(path, row)} · [Part](/parts/{part}.md)")
+    return markdown(
+        "provenance", *lines, "---", "", f"{neighbors(path, row)} · [Part](/parts/{part}.md){CITE}"
+    )
 
 
 def figure_rows(facts: dict, rows: dict) -> dict[str, list[dict]]:

@@ -187,14 +187,19 @@ brace.page("map", (place) => {
     return best;
   }
 
+  // Show all places of a concept: its pictures by all designers, its names in all languages.
+  function frame(row) {
+    const places = Array.from({ length: data.designers.length + languages.length }, (_, view) => table.place(view, row)).filter(Boolean);
+    const low = [0, 1].map((k) => Math.min(...places.map((p) => p[k])));
+    const high = [0, 1].map((k) => Math.max(...places.map((p) => p[k])));
+    state.center = [0, 1].map((k) => (low[k] + high[k]) / 2);
+    state.zoom = Math.max(1, Math.min(6, 0.8 / Math.max(high[0] - low[0], high[1] - low[1], 1e-6)));
+  }
+
   // --- the chosen emoji
   function choose(row, follow = false) {
     state.row = row;
-    const at = table.place(state.designer, row);
-    if (follow && at) {
-      state.center = at;
-      state.zoom = Math.max(state.zoom, 4);
-    }
+    if (follow) frame(row);
     describe();
     draw();
     spoken.say(`${data.names[0][row]} chosen`);
