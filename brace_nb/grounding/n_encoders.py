@@ -109,6 +109,8 @@ class _Run:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed * 1_000_003 + step)
             self.xs = encode_batch(self.encoders, batch, self.settings["chunk"])
+        if not all(x.isfinite().all() for x in self.xs) or not self.objective.log_scale.isfinite():
+            raise FloatingPointError(f"training diverged: the embeddings of step {step} are not finite.")
         self.present = self.tuples.present[:, rows]
         return self.objective(self.xs, self.present)
 
