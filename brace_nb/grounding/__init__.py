@@ -31,6 +31,6 @@ __getattr__, __dir__, __all__ = lazy(
     samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
     sweeps="Study StudyStore draw_run read_study run_outcomes sweep sweep_file sweep_parts",
     importance="factor_columns factor_importance level_correlations",
-    detector_training="Detections DetectorRun detect emoji_scenes objects_of own_costs detection_scores train_detector "
-    "DetectorStudy detector_study",
+    detector_training="Detections DetectorRun detect emoji_scenes objects_of own_costs detection_scores "
+    "train_detector DetectorStudy detector_study",
 )
