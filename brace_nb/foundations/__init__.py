@@ -31,4 +31,12 @@ __getattr__, __dir__, __all__ = lazy(
     runs="train_encoder",
     objectives="OBJECTIVES ObjectiveConfig PrototypeObjective TwoViews",
     self_supervised="batch_statistics train_objective",
+    cifar="load_cifar10 read_pickled_data",
+    class_folders="imagenet_class_names load_class_folders",
+    translated_captions="read_coco_cn read_coco_es read_sheet with_captions",
+    embedding_shards="load_embedding_shards",
+    public_weights="load_clip read_weights",
+    embedding_cache="EmbeddingShards batch_by_memory embed_pictures embed_texts fast_inference",
+    judged_translations="JudgedTranslations load_wmt",
+    detection_data="PictureObjects detr_costs generalized_iou load_coco_objects load_detr read_picture",
 )
