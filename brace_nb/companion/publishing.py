@@ -195,6 +195,12 @@ def _measured(folder: Path) -> set[str]:
     return {row["id"] for row in read_json(path) if row["measured"] is not None} if path.exists() else set()
 
 
+def _where_and_when(records: dict[str, dict], result: dict) -> dict[str, dict]:
+    "Records of a profile that only some people can run say on which device and when."
+    said = f"{result['run'].get('device', 'cpu')}, {result['run'].get('date', 'no date')}"
+    return {id: r | dict(note="; ".join(filter(None, [r["note"], said]))) for id, r in records.items()}
+
+
 def collect(
     profile: str,  # Name of a profile
 ) -> list[dict]:  # The ledger
@@ -207,5 +213,6 @@ def collect(
             continue
         path = experiment.folder / "out" / "claims.json"
         finished.add(experiment.name)
-        records |= read_json(path) if path.exists() else {}
-    return write_ledger(records, figures_folder(profile), finished)
+        found = read_json(path) if path.exists() else {}
+        records |= found if profile in ("cpu", "smoke") else _where_and_when(found, result_of(experiment))
+    return write_ledger(records, figures_folder(profile), finished, profile)
