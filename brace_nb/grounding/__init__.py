@@ -20,6 +20,6 @@ __getattr__, __dir__, __all__ = lazy(
     detection_scenes="ObjectScenes render_object_scenes",
     set_predictor="SetPredictor COST_WEIGHTS detection_costs detection_losses weighted_loss",
     matchers="DetectionMatcher DETECTION_MATCHERS match_detections",
-    detector_training="Detections DetectorRun detect emoji_scenes objects_of own_costs detection_scores train_detector "
-    "DetectorStudy detector_study",
+    detector_training="Detections DetectorRun detect emoji_scenes objects_of own_costs detection_scores "
+    "train_detector DetectorStudy detector_study",
 )
