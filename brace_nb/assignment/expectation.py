@@ -32,7 +32,7 @@ _EXPECTATIONS = dict(longest=expected_longest, sum=expected_cycle_sum)
 
 @lru_cache(64)
 def _expectation_table(kind, n):
-    "Exact expectations for 0..n fixed points; n - 1 of them are impossible and get the mean of their neighbors."
+    "Exact expectations for 0..n fixed points; the mean of its neighbors at n - 1, which is impossible."
     known = [float(_EXPECTATIONS[kind](n, f)) for f in range(n - 1)] if n > 1 else []
     last = float(_EXPECTATIONS[kind](n, n))
     return torch.tensor(
@@ -46,8 +46,8 @@ def _between(table, at):
     table = table.to(at)
     return table[low] + (at - low) * (table[low + 1] - table[low])
 
-# %% ../../nbs/4_assignment/03a_expectation.ipynb #965daf7f
-@checked(scores=floats("... n n"), kind=one_of("longest", "sum"), temperature=positive)
+# %% ../../nbs/4_assignment/03a_expectation.ipynb #ca27e90c
+@checked(scores=floats("... n n"), kind=one_of(["longest", "sum"]), temperature=positive)
 def expectation_loss(
     scores: Tensor,  # Similarities, shape (..., n, n); matching pairs are on the diagonal
     kind: str = "longest",  # "longest": E[longest loop]; "sum": E[sum of squared loop lengths]
