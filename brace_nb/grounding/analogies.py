@@ -23,6 +23,13 @@ RELATIONS = {  # name -> (ending or beginning of the first, of the second): the 
 }
 
 
+def _exchanged(name, first, second):
+    "The name with the second part in place of the first; None where it does not have it."
+    if first.endswith(" "):
+        return second + name[len(first) :] if name.startswith(first) else None
+    return name[: len(name) - len(first)] + second if name.endswith(first) else None
+
+
 def relation_pairs(
     names: list,  # One name a concept
     relation: str,  # A key of RELATIONS
@@ -30,15 +37,9 @@ def relation_pairs(
     "Concepts whose names differ only by what the relation exchanges."
     if relation not in RELATIONS:
         raise ValueError(f"unknown relation {relation!r}; known: {', '.join(RELATIONS)}.")
-    first, second = RELATIONS[relation]
-    row, found = {name: i for i, name in enumerate(names)}, []
-    for name, i in row.items():
-        if first.endswith(" "):
-            other = second + name[len(first) :] if name.startswith(first) else None
-        else:
-            other = name[: len(name) - len(first)] + second if name.endswith(first) else None
-        if other in row:
-            found.append((i, row[other]))
+    row = {name: i for i, name in enumerate(names)}
+    others = {name: _exchanged(name, *RELATIONS[relation]) for name in names}
+    found = [(row[name], row[other]) for name, other in others.items() if other in row]
     return torch.tensor(found, dtype=torch.int64).reshape(-1, 2)
 
 # %% ../../nbs/6_grounding/09_analogies.ipynb #6976b98b
@@ -54,12 +55,11 @@ def analogy_hits(
     a, b = pairs.T
     steps = x if steps is None else steps
     step, near = steps[b] - steps[a], x @ x.T
-    alone = near[a].clone()
-    alone[torch.arange(len(a)), a] = -torch.inf
+    every, alone = torch.arange(len(a)), near[a].clone()
+    alone[every, a] = -torch.inf
     moved = (step @ x.T)[:, None, :] + near[a][None, :, :]
-    every = torch.arange(len(a))
-    for banned in (a[:, None].expand(-1, len(a)), b[:, None].expand(-1, len(a)), a[None].expand(len(a), -1)):
-        moved[every[:, None], every[None], banned] = -torch.inf
+    for given in (a[:, None], b[:, None], a[None]):
+        moved[every[:, None], every[None], given] = -torch.inf
     hits = moved.argmax(-1) == b[None]
     return hits & (b[:, None] != b[None]), alone.argmax(-1) == b
 
