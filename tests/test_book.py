@@ -72,7 +72,7 @@ def test_every_lesson_and_experiment_has_a_page_that_says_how_to_run_it(pages):
         text = "\n".join("".join(c["source"]) for c in cells)
         assert not re.search(r"^#\|", text, re.M), path
         assert cells[-1]["source"].startswith("---") and "/cite.md" in cells[-1]["source"], path
-        assert f"<code>{path.relative_to(ROOT / 'nbs')}</code>" in cells[1]["source"], path
+        assert f"<code>{path.relative_to(ROOT)}</code>" in cells[1]["source"], path
 
 
 def test_an_experiment_shows_figures_parameters_provenance_and_verdicts(pages):

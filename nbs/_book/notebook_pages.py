@@ -23,6 +23,18 @@ def markdown(number: str, *lines: str) -> dict:
     return dict(cell_type="markdown", id=number, metadata={}, source="\n".join(lines))
 
 
+def width_of(figure: str) -> str:
+    "The share of the column that a figure of its printed width takes."
+    from PIL import Image
+
+    path = ROOT / f"figures/{figure}.png"
+    if not path.exists():
+        return "100%"
+    with Image.open(path) as picture:
+        inches = picture.width / picture.info.get("dpi", (200, 200))[0]
+    return f"{min(100, max(40, round(15 * inches)))}%"
+
+
 def with_captions(source: str, rows_of: dict[str, list[dict]]) -> str:
     "Pictures that stand alone become figures whose caption is seen, with verdicts and numbers below."
 
@@ -30,7 +42,8 @@ def with_captions(source: str, rows_of: dict[str, list[dict]]) -> str:
         caption, path, name = found.groups()
         extra = [f'<span class="of-figure"><a href="../../../_static/figures/{name}.csv">numbers</a>']
         extra += [f"{badges(rows_of.get(name, []), '../../../')}</span>"]
-        lines = [f":::{{figure}} {path}", f":alt: {plain(caption)}", "", caption, ":::", ""]
+        lines = [f":::{{figure}} {path}", f":alt: {plain(caption)}", f":width: {width_of(name)}"]
+        lines += ["", caption, ":::", ""]
         return "\n".join([*lines, "```{raw} html", " ".join(extra), "```"])
 
     return _PICTURE.sub(figure, source)
@@ -63,7 +76,7 @@ def put_notebook(path: Path, top: dict, end: list[dict], rows_of: dict | None = 
 
 def run_line(path: Path, command: str = "") -> dict:
     "How to run a notebook oneself."
-    name = path.relative_to(ROOT / "nbs").as_posix()
+    name = path.relative_to(ROOT).as_posix()
     say = f'<p class="run-line">Run this notebook: <code>make lab</code>, then open <code>{name}</code>'
     more = f", or <code>{command}</code>" if command else ""
     return markdown("run-line", "```{raw} html", f"{say}{more}.</p>", "```")

@@ -69,14 +69,15 @@ def registry(name: str, thing) -> list[str]:
 
 
 def function_page(part: str) -> list[str]:
-    "All public names of a part: a table, then each with its arguments."
+    "All public names of a part: a list, then each with its arguments."
     module = importlib.import_module(f"brace_nb.{part}")
     things = {name: getattr(module, name) for name in module.__all__}
-    page = [f"# brace_nb.{part}", "", f"`from brace_nb.{part} import ...`", "", "| name | |", "|---|---|"]
+    page = [f"# brace_nb.{part}", "", f"`from brace_nb.{part} import ...`", ""]
     for name, thing in things.items():
-        about = first_line(thing).replace("|", "\\|").replace("<", "\\<")
+        about = f": {first_line(thing)}" if first_line(thing) else ""
+        about = re.sub(r"([|<_*])", r"\\\1", about)
         target = f"#brace_nb.{part}.{name}" if callable(thing) else f"#{name.lower().replace('_', '-')}"
-        page.append(f'| <a href="{target}"><code>{name}</code></a> | {about} |')
+        page.append(f'- <a href="{target}"><code>{name}</code></a>{about}')
     page.append("")
     for name, thing in things.items():
         if not callable(thing):
