@@ -295,3 +295,15 @@ def test_a_reader_gets_to_a_page_by_keyboard(opened):
     page.keyboard.press("Enter")
     page.wait_for_selector("#play-corner .bits")
     assert Path(page.url).name == "corner.html"
+
+
+def test_the_workflow_runs_what_the_makefile_has():
+    import yaml
+
+    jobs = yaml.safe_load((ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8"))["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert commands == ["bash .ci/run", "make book"]
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert {"book", "test", "lab"} <= set(targets) and (ROOT / ".ci/run").exists()
+    upload = next(step for step in jobs["site"]["steps"] if "upload" in step.get("uses", ""))
+    assert ROOT / upload["with"]["path"] == BOOK / "html"
