@@ -1,5 +1,6 @@
 """A page for every lesson and every experiment."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -35,6 +36,25 @@ def width_of(figure: str) -> str:
     return f"{min(100, max(40, round(15 * inches)))}%"
 
 
+def without_missing(source: str) -> str:
+    "Pictures of figures that nobody made yet are words."
+
+    def words(found: re.Match) -> str:
+        made = (ROOT / f"figures/{found[2]}.png").exists()
+        return found[0] if made else f"*{found[1]}* (`make figures` draws this)"
+
+    return re.sub(r"!\[([^\]]*)\]\((?:\.\./)+figures/([^)]+)\.png\)", words, source)
+
+
+def is_imports(source: str) -> bool:
+    "Does a cell do nothing but import?"
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:  # a line that only IPython reads
+        return False
+    return all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in body)
+
+
 def with_captions(source: str, rows_of: dict[str, list[dict]]) -> str:
     "Pictures that stand alone become figures whose caption is seen, with verdicts and numbers below."
 
@@ -56,9 +76,11 @@ def clean_cell(cell: dict, folded: bool, rows_of: dict | None) -> dict:
     cell = cell | dict(metadata={}, source=re.sub(r"^#\|.*\n?", "", source, flags=re.M))
     if cell["cell_type"] == "code":
         cell["outputs"] = [o for o in cell["outputs"] if o.get("name") != "stderr"]
-        tags += ["hide-input"] * folded
-    elif rows_of is not None:
-        cell["source"] = with_captions(cell["source"], rows_of)
+        tags += ["hide-input"] * (folded or is_imports(cell["source"]))
+    else:
+        cell["source"] = without_missing(cell["source"])
+        if rows_of is not None:
+            cell["source"] = with_captions(cell["source"], rows_of)
     if tags:
         cell["metadata"] = dict(tags=sorted(set(tags)))
     return cell
@@ -94,7 +116,8 @@ def neighbors(path: Path, row: list[Path]) -> str:
 def lesson_end(path: Path, part: str, row: list[Path]) -> dict:
     "Where a lesson leads."
     name = part.partition("_")[2]
-    links = [neighbors(path, row), f"[Part: {PARTS[part][0]}](/parts/{name}.md)"]
+    said = re.search(r"\b[Nn]ext:|\b[Pp]revious:", "".join(cells_of(path)[-1]["source"]).replace("*", ""))
+    links = ["" if said else neighbors(path, row), f"[Part: {PARTS[part][0]}](/parts/{name}.md)"]
     links += [] if name == "as_printed" else [f"[Functions](/api/{name}.md)"]
     return markdown("links", "---", "", " · ".join(x for x in links if x) + CITE)
 
