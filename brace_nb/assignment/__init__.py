@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy(
     solvers="assign Assignment",
     methods="AssignmentMethod METHODS PRESETS",
     certificate="upper_bound",
+    many="assign_many PricedAssignment priced_assignment",
     selections="SELECTIONS",
     recursion="cost_of_picking recurse",
     soft="gumbel_rounds sinkhorn_plan SOFT_METHODS straight_through_assignment",
