@@ -11,7 +11,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 from browser import Watched, started
 
-from brace_nb.companion import load_claims, read_facts, root
+from brace_nb.companion import read_facts, root
 
 for package in ("sphinx", "furo", "myst_nb"):
     pytest.importorskip(package, reason="the site's packages are not installed; `make book` does it")
@@ -21,6 +21,12 @@ BOOK = ROOT / "data/derived/book"
 LESSONS = [p for p in ROOT.glob("nbs/[0-9]_*/*.ipynb") if not p.name.startswith("zz_")]
 EXPERIMENTS = sorted(ROOT.glob("nbs/experiments/*/*.ipynb"))
 PARTS = [p.name.partition("_")[2] for p in sorted(ROOT.glob("nbs/[0-9]_*")) if "as_printed" not in p.name]
+
+
+def ledger_rows():
+    "The ledger as it was written last: id -> row."
+    listed = json.loads((ROOT / "figures/claims.json").read_text(encoding="utf-8"))
+    return {row["id"]: row for row in listed}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +82,7 @@ def test_every_lesson_and_experiment_has_a_page_that_says_how_to_run_it(pages):
 
 
 def test_an_experiment_shows_figures_parameters_provenance_and_verdicts(pages):
-    rows = load_claims()
+    rows = ledger_rows()
     for part, facts in read_facts(ROOT / "figures").items():
         for name, about in facts["experiments"].items():
             text = "\n".join("".join(c["source"]) for c in notebook(ROOT / f"nbs/experiments/{name}.ipynb"))
@@ -90,7 +96,7 @@ def test_an_experiment_shows_figures_parameters_provenance_and_verdicts(pages):
 
 
 def test_every_figure_is_in_the_gallery_with_its_verdicts(pages):
-    page, rows = pages["gallery/index.md"], load_claims()
+    page, rows = pages["gallery/index.md"], ledger_rows()
     for part, facts in read_facts(ROOT / "figures").items():
         for figure, about in facts["figures"].items():
             card = re.search(
@@ -102,7 +108,7 @@ def test_every_figure_is_in_the_gallery_with_its_verdicts(pages):
 
 
 def test_every_row_has_one_place_with_all_that_belongs_to_it(pages):
-    page, rows = pages["ledger/rows.md"], load_claims()
+    page, rows = pages["ledger/rows.md"], ledger_rows()
     found = re.findall(r'<tr id="([^"]+)".*?</tr>', page, re.S)
     assert sorted(found) == sorted(rows)
     for line in re.findall(r"<tr id=.*?</tr>", page, re.S):
@@ -195,7 +201,7 @@ def test_everything_is_three_clicks_away_and_no_link_is_dead(site):
     wanted = {site / p.relative_to(ROOT).with_suffix(".html") for p in (*LESSONS, *EXPERIMENTS)}
     assert not {p.resolve() for p in wanted} - seen
     rows = (site / "ledger/rows.html").resolve()
-    assert rows in seen and set(load_claims()) <= links_of(rows, cache).ids
+    assert rows in seen and set(ledger_rows()) <= links_of(rows, cache).ids
     functions = {(site / f"api/{part}.html").resolve() for part in PARTS}
     assert functions <= seen
     for facts in read_facts(ROOT / "figures").values():
@@ -248,11 +254,10 @@ def test_mathematics_is_drawn_without_the_network(opened):
 
 
 def test_the_ledger_is_filtered_and_keeps_its_filter_in_the_address(opened):
-    rows = load_claims()
+    rows = ledger_rows()
     page = opened("ledger/rows.html", "?verdict=refuted")
     shown = page.locator(".ledger tbody tr:visible")
-    listed = json.loads((ROOT / "figures/claims.json").read_text(encoding="utf-8"))
-    refuted = [r for r in listed if r["verdict"] == "refuted"]
+    refuted = [r for r in rows.values() if r["verdict"] == "refuted"]
     assert shown.count() == len(refuted)
     page.get_by_label("source").select_option("Thesis")
     page.get_by_label("chapter").select_option("Thesis, chapter 5")
@@ -267,7 +272,7 @@ def test_the_ledger_is_filtered_and_keeps_its_filter_in_the_address(opened):
 
 def test_the_ledger_and_the_gallery_stand_without_scripts(opened):
     page = opened("ledger/rows.html", java_script_enabled=False)
-    assert page.locator(".ledger tbody tr:visible").count() == len(load_claims())
+    assert page.locator(".ledger tbody tr:visible").count() == len(ledger_rows())
     page = opened("gallery/index.html", java_script_enabled=False)
     total = sum(len(facts["figures"]) for facts in read_facts(ROOT / "figures").values())
     assert page.locator(".card:visible").count() == total

@@ -60,7 +60,8 @@ def part_card(folder: str) -> str:
     part = folder.partition("_")[2]
     known = hero and (ROOT / f"figures/{hero}.png").exists()
     image = f'<img src="_static/small/{hero}.webp" alt="" loading="lazy">' if known else ""
-    count = f"{len(lessons()[folder])} lessons, {len(experiments(folder))} experiments"
+    found = {"lessons": len(lessons()[folder]), "experiments": len(experiments(folder))}
+    count = ", ".join(f"{n} {what}" for what, n in found.items() if n)
     words = f"<b>{title}</b><br>{about}<br><small>{count}</small>"
     return f'<a class="thumb" href="parts/{part}.html">{image}<span>{words}</span></a>'
 
