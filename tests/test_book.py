@@ -1,5 +1,6 @@
 """The site: every lesson, experiment, figure, row and function is three clicks away; all is offline."""
 
+import fcntl
 import json
 import re
 import subprocess
@@ -29,18 +30,28 @@ def ledger_rows():
     return {row["id"]: row for row in listed}
 
 
+def make(script):
+    "Run a script of the site; one process at a time, because tests run in several."
+    BOOK.mkdir(parents=True, exist_ok=True)
+    with (BOOK / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [sys.executable, ROOT / f"nbs/_book/{script}.py"], capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 @pytest.fixture(scope="module")
 def pages():
     "The pages before Sphinx, by path."
-    subprocess.run([sys.executable, ROOT / "nbs/_book/assemble.py"], check=True, cwd=ROOT)
+    make("assemble")
     return {p.relative_to(BOOK / "src").as_posix(): p.read_text(encoding="utf-8") for p in BOOK.rglob("*.md")}
 
 
 @pytest.fixture(scope="module")
 def site(pages):
     "The built site; as in `make book`, only what changed is built again."
-    done = subprocess.run([sys.executable, ROOT / "nbs/_book/build.py"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    make("build")
     return BOOK / "html"
 
 
@@ -144,7 +155,7 @@ def test_a_page_says_what_a_function_takes():
 
 def test_a_second_assembly_changes_nothing(pages):
     before = {p: p.stat().st_mtime_ns for p in (BOOK / "src").rglob("*") if p.is_file()}
-    subprocess.run([sys.executable, ROOT / "nbs/_book/assemble.py"], check=True, cwd=ROOT)
+    make("assemble")
     assert before == {p: p.stat().st_mtime_ns for p in (BOOK / "src").rglob("*") if p.is_file()}
 
 
