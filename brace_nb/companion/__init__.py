@@ -12,7 +12,7 @@ __getattr__, __dir__, __all__ = lazy(
     figures="MAPS METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure shades to_csv use_style",
     figure_checks="picture_faults",
     words="LABELS label",
-    gallery="captions_of to_gallery write_gallery",
+    gallery="captions_of explanations_of to_gallery write_gallery",
     plots="direct_labels dots_by_seed grouped_bars heatmap lines_with_band panel",
     timing="Ratio take_turns time_ratio",
     conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
@@ -27,6 +27,8 @@ __getattr__, __dir__, __all__ = lazy(
         "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
         "result_of stale"
     ),
+    public_check="check_public public_table",
+    public_fetch="download fetch",
     public_pieces="Piece pieces public_data public_file public_folder public_list why_missing",
     processes="about_disk follow_parent locked naming_the_disk",
     memory="remembered save_memory",
