@@ -155,6 +155,9 @@ EXAMPLES = {
     ),
     "codes": dict(
         active_bits=dict(codes=CODES),
+        binarize_at_most=dict(v=POSITIVE, most=2),
+        bit_strings=dict(codes=CODES),
+        code_literals=dict(codes=CODES, kind="list"),
         active_bits_loss=dict(x=X.abs(), bits=2.0),
         code_indices=dict(codes=CODES),
         code_recall=dict(images=CODES, texts=MORE_CODES, k=1),
@@ -402,7 +405,10 @@ LEFT_OUT = {
         "train_encoder train_objective training_ids": "train, or need a data set",
     },
     "codes": {
-        "binarize_file load_heads named_pictures training_pairs untrained_heads": "files",
+        "binarize_file encode_files load_codes load_heads named_pictures report_lines save_codes "
+        "search_files training_pairs untrained_heads": "files",
+        "fill_sqlite search_sqlite": "a connection",
+        "add_code_commands": "a command line",
         "code_facts": "needs trained heads",
         "project_on_device": "writes into the caller's memory",
     },

@@ -1,7 +1,7 @@
-"""Miniatures of the public data sets and weights that the profile `paper` reads, each in its true form on disk.
+"""Miniatures of the public data and weights that the profile `paper` reads, each in its true form on disk.
 
-Pictures are colored squares, weights are random: what is tested is that every format is read and every experiment
-runs, never what it finds.
+Pictures are colored squares, weights are random: what is tested is that every format is read and every
+experiment runs, never what it finds.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def tiny_clip(seed=0, patch=16):
     from brace_nb.foundations import import_open_clip
 
     torch.manual_seed(seed)
-    vision = dict(layers=2, width=64, patch_size=patch, image_size=32)
+    vision = dict(layers=4, width=64, patch_size=patch, image_size=32)
     text = dict(context_length=77, vocab_size=49408, width=64, heads=1, layers=2)
     return import_open_clip().model.CLIP(32, vision, text, quick_gelu=True)
 

@@ -1,5 +1,6 @@
 """The site: every lesson, experiment, figure, row and function is three clicks away; all is offline."""
 
+import fcntl
 import json
 import re
 import subprocess
@@ -11,7 +12,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 from browser import Watched, started
 
-from brace_nb.companion import load_claims, read_facts, root
+from brace_nb.companion import read_facts, root
 
 for package in ("sphinx", "furo", "myst_nb"):
     pytest.importorskip(package, reason="the site's packages are not installed; `make book` does it")
@@ -23,18 +24,34 @@ EXPERIMENTS = sorted(ROOT.glob("nbs/experiments/*/*.ipynb"))
 PARTS = [p.name.partition("_")[2] for p in sorted(ROOT.glob("nbs/[0-9]_*")) if "as_printed" not in p.name]
 
 
+def ledger_rows():
+    "The ledger as it was written last: id -> row."
+    listed = json.loads((ROOT / "figures/claims.json").read_text(encoding="utf-8"))
+    return {row["id"]: row for row in listed}
+
+
+def make(script):
+    "Run a script of the site; one process at a time, because tests run in several."
+    BOOK.mkdir(parents=True, exist_ok=True)
+    with (BOOK / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [sys.executable, ROOT / f"nbs/_book/{script}.py"], capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 @pytest.fixture(scope="module")
 def pages():
     "The pages before Sphinx, by path."
-    subprocess.run([sys.executable, ROOT / "nbs/_book/assemble.py"], check=True, cwd=ROOT)
+    make("assemble")
     return {p.relative_to(BOOK / "src").as_posix(): p.read_text(encoding="utf-8") for p in BOOK.rglob("*.md")}
 
 
 @pytest.fixture(scope="module")
 def site(pages):
     "The built site; as in `make book`, only what changed is built again."
-    done = subprocess.run([sys.executable, ROOT / "nbs/_book/build.py"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    make("build")
     return BOOK / "html"
 
 
@@ -72,11 +89,11 @@ def test_every_lesson_and_experiment_has_a_page_that_says_how_to_run_it(pages):
         text = "\n".join("".join(c["source"]) for c in cells)
         assert not re.search(r"^#\|", text, re.M), path
         assert cells[-1]["source"].startswith("---") and "/cite.md" in cells[-1]["source"], path
-        assert f"<code>{path.relative_to(ROOT / 'nbs')}</code>" in cells[1]["source"], path
+        assert f"<code>{path.relative_to(ROOT)}</code>" in cells[1]["source"], path
 
 
 def test_an_experiment_shows_figures_parameters_provenance_and_verdicts(pages):
-    rows = load_claims()
+    rows = ledger_rows()
     for part, facts in read_facts(ROOT / "figures").items():
         for name, about in facts["experiments"].items():
             text = "\n".join("".join(c["source"]) for c in notebook(ROOT / f"nbs/experiments/{name}.ipynb"))
@@ -90,7 +107,7 @@ def test_an_experiment_shows_figures_parameters_provenance_and_verdicts(pages):
 
 
 def test_every_figure_is_in_the_gallery_with_its_verdicts(pages):
-    page, rows = pages["gallery/index.md"], load_claims()
+    page, rows = pages["gallery/index.md"], ledger_rows()
     for part, facts in read_facts(ROOT / "figures").items():
         for figure, about in facts["figures"].items():
             card = re.search(
@@ -102,7 +119,7 @@ def test_every_figure_is_in_the_gallery_with_its_verdicts(pages):
 
 
 def test_every_row_has_one_place_with_all_that_belongs_to_it(pages):
-    page, rows = pages["ledger/rows.md"], load_claims()
+    page, rows = pages["ledger/rows.md"], ledger_rows()
     found = re.findall(r'<tr id="([^"]+)".*?</tr>', page, re.S)
     assert sorted(found) == sorted(rows)
     for line in re.findall(r"<tr id=.*?</tr>", page, re.S):
@@ -138,7 +155,7 @@ def test_a_page_says_what_a_function_takes():
 
 def test_a_second_assembly_changes_nothing(pages):
     before = {p: p.stat().st_mtime_ns for p in (BOOK / "src").rglob("*") if p.is_file()}
-    subprocess.run([sys.executable, ROOT / "nbs/_book/assemble.py"], check=True, cwd=ROOT)
+    make("assemble")
     assert before == {p: p.stat().st_mtime_ns for p in (BOOK / "src").rglob("*") if p.is_file()}
 
 
@@ -195,7 +212,7 @@ def test_everything_is_three_clicks_away_and_no_link_is_dead(site):
     wanted = {site / p.relative_to(ROOT).with_suffix(".html") for p in (*LESSONS, *EXPERIMENTS)}
     assert not {p.resolve() for p in wanted} - seen
     rows = (site / "ledger/rows.html").resolve()
-    assert rows in seen and set(load_claims()) <= links_of(rows, cache).ids
+    assert rows in seen and set(ledger_rows()) <= links_of(rows, cache).ids
     functions = {(site / f"api/{part}.html").resolve() for part in PARTS}
     assert functions <= seen
     for facts in read_facts(ROOT / "figures").values():
@@ -248,11 +265,10 @@ def test_mathematics_is_drawn_without_the_network(opened):
 
 
 def test_the_ledger_is_filtered_and_keeps_its_filter_in_the_address(opened):
-    rows = load_claims()
+    rows = ledger_rows()
     page = opened("ledger/rows.html", "?verdict=refuted")
     shown = page.locator(".ledger tbody tr:visible")
-    listed = json.loads((ROOT / "figures/claims.json").read_text(encoding="utf-8"))
-    refuted = [r for r in listed if r["verdict"] == "refuted"]
+    refuted = [r for r in rows.values() if r["verdict"] == "refuted"]
     assert shown.count() == len(refuted)
     page.get_by_label("source").select_option("Thesis")
     page.get_by_label("chapter").select_option("Thesis, chapter 5")
@@ -267,7 +283,7 @@ def test_the_ledger_is_filtered_and_keeps_its_filter_in_the_address(opened):
 
 def test_the_ledger_and_the_gallery_stand_without_scripts(opened):
     page = opened("ledger/rows.html", java_script_enabled=False)
-    assert page.locator(".ledger tbody tr:visible").count() == len(load_claims())
+    assert page.locator(".ledger tbody tr:visible").count() == len(ledger_rows())
     page = opened("gallery/index.html", java_script_enabled=False)
     total = sum(len(facts["figures"]) for facts in read_facts(ROOT / "figures").values())
     assert page.locator(".card:visible").count() == total
@@ -295,3 +311,15 @@ def test_a_reader_gets_to_a_page_by_keyboard(opened):
     page.keyboard.press("Enter")
     page.wait_for_selector("#play-corner .bits")
     assert Path(page.url).name == "corner.html"
+
+
+def test_the_workflow_runs_what_the_makefile_has():
+    import yaml
+
+    jobs = yaml.safe_load((ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8"))["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert commands == ["bash .ci/run", "make book"]
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert {"book", "test", "lab"} <= set(targets) and (ROOT / ".ci/run").exists()
+    upload = next(step for step in jobs["site"]["steps"] if "upload" in step.get("uses", ""))
+    assert ROOT / upload["with"]["path"] == BOOK / "html"

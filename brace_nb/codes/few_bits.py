@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .projection import binarize, check_nonnegative, ternarize
 from ..core import as_tensor, like, widen
-from ..core.arguments import array, checked, size
+from ..core.arguments import array, checked, floats, size
 
 # %% auto #0
 __all__ = ['binarize_at_most', 'project', 'nearest_corner']
@@ -50,7 +50,7 @@ def project(
     return binarize(x) if most is None else binarize_at_most(x, most)
 
 
-@checked(x=array("... D>0"))
+@checked(x=floats("... D>0"))
 def nearest_corner(
     x: Tensor,  # Unit vectors (..., D)
     ternary: bool = False,  # Ternary corners

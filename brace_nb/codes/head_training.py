@@ -48,7 +48,7 @@ _BEST = dict(
 PRESETS = {
     "post": {},  # the defaults: the training that the S-BRaCE post describes
     "best": _BEST,  # dense codes
-    "few": _BEST | dict(dim=512, most=20, epochs=150, learning_rate=3e-3),  # no code with more than 20 bits
+    "few": _BEST | dict(dim=512, most=20, epochs=60, learning_rate=1e-2),  # no code with more than 20 bits
 }
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #2b47feaa

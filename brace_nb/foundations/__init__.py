@@ -37,6 +37,8 @@ __getattr__, __dir__, __all__ = lazy(
     embedding_shards="load_embedding_shards",
     public_weights="load_clip read_weights",
     embedding_cache="EmbeddingShards batch_by_memory embed_pictures embed_texts fast_inference",
+    on_device="OnDevice",
+    coco_views="CocoViews load_coco_views read_squares",
     judged_translations="JudgedTranslations load_wmt",
     detection_data="PictureObjects detr_costs generalized_iou load_coco_objects load_detr read_picture",
 )

@@ -28,6 +28,7 @@ __getattr__, __dir__, __all__ = lazy(
     matchers="DetectionMatcher DETECTION_MATCHERS match_detections",
     students="TextStudents TEACHINGS contrasts cube_contrasts train_students hide_words guess_losses",
     decoding="chosen_tokens translations read_tokens LanguageHead elbow",
+    analogies="RELATIONS relation_pairs analogy_hits parallelism",
     samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
     sweeps="Study StudyStore draw_run read_study run_outcomes sweep sweep_file sweep_parts",
     importance="factor_columns factor_importance level_correlations",

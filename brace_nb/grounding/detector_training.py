@@ -152,13 +152,13 @@ class _Batches:
 def train_detector(
     scenes: ObjectScenes,  # To learn from
     classes: int,  # Number of classes
-    steps: int = 700,
+    steps: int = 500,
     matcher: str = "exact",  # A key of `DETECTION_MATCHERS`
     dtype: str = "fp32",  # Costs are rounded to it before they are matched
     mask: str = "image",  # "batch": a query number is used once for several pictures
     product: bool = False,  # Loss of the class times that of the box, in place of their sum (thesis 6.2.2)?
     *,
-    batch_size: int = 32,
+    batch_size: int = 16,
     learning_rate: float = 2e-3,  # Peak of AdamW's
     seed: int = 0,  # Of weights and batches
     watch: ObjectScenes | None = None,  # Scenes whose answers are kept along the way

@@ -27,14 +27,19 @@ PLAY = {  # Page below play/: title, what one does there
 REFUTED = ("thesis.s5_7_5.derivation", "thesis.s6_5_4.fp8_closer", "brace.reference.batched")
 
 
+def play_card(name: str, folder: str) -> str:
+    "A page to play with, as a card; its picture is a screenshot of the page."
+    title, about = PLAY[name]
+    image = f'<img src="{"" if folder else "../"}_static/play_{name}.webp" alt="" loading="lazy">'
+    words = f"<span><b>{title}</b><br>{about}</span>"
+    return f'<a class="thumb" href="{folder}{name}.html">{image}{words}</a>'
+
+
 def play() -> None:
     "The pages to play with."
     for name in PLAY:
         copy(HERE / "play" / f"{name}.md", f"play/{name}.md")
-    cards = [
-        f'<a class="thumb" href="{name}.html"><span><b>{title}</b><br>{about}</span></a>'
-        for name, (title, about) in PLAY.items()
-    ]
+    cards = [play_card(name, "") for name in PLAY]
     page = ["# Play", "", "Pages that compute in your browser; nothing is sent anywhere.", ""]
     page += raw('<div class="thumbs wide">', *cards, "</div>")
     put("play/index.md", "\n".join([*page, *toctree(*PLAY)]))
@@ -55,7 +60,8 @@ def part_card(folder: str) -> str:
     part = folder.partition("_")[2]
     known = hero and (ROOT / f"figures/{hero}.png").exists()
     image = f'<img src="_static/small/{hero}.webp" alt="" loading="lazy">' if known else ""
-    count = f"{len(lessons()[folder])} lessons, {len(experiments(folder))} experiments"
+    found = {"lessons": len(lessons()[folder]), "experiments": len(experiments(folder))}
+    count = ", ".join(f"{n} {what}" for what, n in found.items() if n)
     words = f"<b>{title}</b><br>{about}<br><small>{count}</small>"
     return f'<a class="thumb" href="parts/{part}.html">{image}<span>{words}</span></a>'
 
@@ -63,10 +69,7 @@ def part_card(folder: str) -> str:
 def front(rows: list[dict], figures: int) -> None:
     "The front page."
     main, others = list(PARTS)[1:7], [list(PARTS)[0], *list(PARTS)[7:]]
-    games = [
-        f'<a class="thumb" href="play/{name}.html"><span><b>{title}</b><br>{about}</span></a>'
-        for name, (title, about) in PLAY.items()
-    ]
+    games = [play_card(name, "play/") for name in PLAY]
     text = (HERE / "front.md").read_text(encoding="utf-8")
     blocks = dict(
         PARTS="\n".join(raw('<div class="thumbs wide">', *map(part_card, main), "</div>")),

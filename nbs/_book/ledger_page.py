@@ -1,5 +1,7 @@
 """The ledger: shares of the verdicts, and every row with a filter above."""
 
+import re
+
 from brace_nb.companion import VERDICTS, read_facts
 from sources import ROOT, SOURCES, badges, escaped, put, raw, toctree, verdict_class
 
@@ -44,9 +46,10 @@ HEADS = ("row", "the source says", "what would fail", "we measured", "verdict", 
 def line(row: dict, figures: list[str]) -> str:
     "A row of the ledger as a row of a table."
     id = escaped(row["id"])
+    broken = re.sub(r"([._])", r"\1<wbr>", id)
     judged = f'<span class="{verdict_class(row["verdict"])}">{row["verdict"]}</span>'
     cells = [
-        f'<a href="#{id}" class="row-link"><code>{id}</code></a><br><small>{escaped(row["where"])}</small>',
+        f'<a href="#{id}"><code>{broken}</code></a><br><small>{escaped(row["where"])}</small>',
         said(row),
         escaped(row["test"]),
         found(row),

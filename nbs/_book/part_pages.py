@@ -9,6 +9,9 @@ from brace_nb.companion import read_facts
 from sources import PARTS, ROOT, escaped, experiments, lessons, plain, put, raw, summary_of, title_of, toctree
 
 
+WITHOUT_FUNCTIONS = ("as_printed", "paper")  # Nobody imports from them
+
+
 def is_machinery(path: Path) -> bool:
     "Can a reader skip it?"
     return bool(re.match(r"\d\d[a-z]_", path.name))
@@ -40,14 +43,15 @@ def parts() -> None:
         if hero and (ROOT / f"figures/{hero}.png").exists():
             alt = plain(facts[part]["figures"][hero]["alt"].replace("\n", " "))
             page += [f"![{alt}](/figures/{hero}.png)", ""]
-        page += ["## Lessons", "", "In this order; a lesson is also the source of a module.", ""]
-        page += [*(entry(p) for p in row if not is_machinery(p)), ""]
+        if row:
+            page += ["## Lessons", "", "In this order; a lesson is also the source of a module.", ""]
+            page += [*(entry(p) for p in row if not is_machinery(p)), ""]
         if machinery := [p for p in row if is_machinery(p)]:
             page += ["Machinery that a reader can skip:", "", *(entry(p) for p in machinery), ""]
         if mine:
             page += ["## Experiments", "", "One question each; together they make every figure.", ""]
             page += raw('<div class="thumbs">', *(thumbnail(p, facts.get(part, {})) for p in mine), "</div>")
-        if part != "as_printed":
+        if part not in WITHOUT_FUNCTIONS:
             page += ["## Functions", "", f"[All public names of `brace_nb.{part}`](/api/{part}.md)", ""]
         names = [f"/{p.relative_to(ROOT).with_suffix('').as_posix()}" for p in [*row, *mine]]
         put(f"parts/{part}.md", "\n".join([*page, *toctree(*names)]))
@@ -69,14 +73,15 @@ def registry(name: str, thing) -> list[str]:
 
 
 def function_page(part: str) -> list[str]:
-    "All public names of a part: a table, then each with its arguments."
+    "All public names of a part: a list, then each with its arguments."
     module = importlib.import_module(f"brace_nb.{part}")
     things = {name: getattr(module, name) for name in module.__all__}
-    page = [f"# brace_nb.{part}", "", f"`from brace_nb.{part} import ...`", "", "| name | |", "|---|---|"]
+    page = [f"# brace_nb.{part}", "", f"`from brace_nb.{part} import ...`", ""]
     for name, thing in things.items():
-        about = first_line(thing).replace("|", "\\|").replace("<", "\\<")
+        about = f": {first_line(thing)}" if first_line(thing) else ""
+        about = re.sub(r"([|<_*])", r"\\\1", about)
         target = f"#brace_nb.{part}.{name}" if callable(thing) else f"#{name.lower().replace('_', '-')}"
-        page.append(f'| <a href="{target}"><code>{name}</code></a> | {about} |')
+        page.append(f'- <a href="{target}"><code>{name}</code></a>{about}')
     page.append("")
     for name, thing in things.items():
         if not callable(thing):
@@ -91,7 +96,7 @@ def function_page(part: str) -> list[str]:
 
 def functions() -> None:
     "A page of public names for every part that has some."
-    names = [p.partition("_")[2] for p in PARTS if p != "8_as_printed"]
+    names = [p.partition("_")[2] for p in PARTS if p.partition("_")[2] not in WITHOUT_FUNCTIONS]
     for part in names:
         put(f"api/{part}.md", "\n".join(function_page(part)))
     index = ["# Functions", "", "Public names, by part; each leads to the lesson that it is written in.", ""]

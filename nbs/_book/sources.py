@@ -52,6 +52,11 @@ PARTS = {  # Folder below nbs: title, what it is about, the figure that stands f
         "Formulas exactly as the sources print them, wrong ones included; only experiments use them.",
         "",
     ),
+    "9_paper": (
+        "On the sources' own data",
+        "Experiments for readers who have the sources' data and weights; no lessons.",
+        "",
+    ),
 }
 SOURCES = {  # Of the ledger: name, chapter
     "sbrace": ("S-BRaCE", "the post"),

@@ -71,8 +71,8 @@ document.addEventListener("DOMContentLoaded", () => {
         card.hidden = !fits;
         shown += fits;
       }
-      for (const cards of document.querySelectorAll(".cards")) {
-        cards.closest("section").hidden = !cards.querySelector(".card:not([hidden])") && cards.closest("section").querySelector(".cards") === cards && !cards.closest("section").querySelector("section");
+      for (const part of document.querySelectorAll(".cards")) {
+        part.closest("section").hidden = !part.querySelector(".card:not([hidden])");
       }
       return `${shown} of ${cards.length} figures`;
     });
