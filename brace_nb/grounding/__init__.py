@@ -19,5 +19,6 @@ __getattr__, __dir__, __all__ = lazy(
     students="TextStudents TEACHINGS contrasts cube_contrasts train_students hide_words guess_losses",
     decoding="chosen_tokens translations read_tokens LanguageHead elbow",
     analogies="RELATIONS relation_pairs analogy_hits parallelism",
+    distillation="distillation_loss distil_encoder",
     samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
 )
