@@ -20,7 +20,7 @@ def test_loss_in_plain_loops():
     columns = [np.logaddexp.reduce(logits[:, i]) - logits[i, i] for i in range(5)]
     cosines = [float(own[i] @ teacher[i]) for i in range(5)]
     expected = 1 - np.mean(cosines) + (np.mean(rows) + np.mean(columns)) / 2
-    assert distillation_loss(5 * own, teacher, 3.0).item() == pytest.approx(expected, abs=1e-9)
+    assert distillation_loss(5 * own, teacher, 3.0).item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_student_comes_closer_and_repeats_exactly():

@@ -20,5 +20,6 @@ __getattr__, __dir__, __all__ = lazy(
     decoding="chosen_tokens translations read_tokens LanguageHead elbow",
     analogies="RELATIONS relation_pairs analogy_hits parallelism",
     distillation="distillation_loss distil_encoder",
+    relations="PLACES RelationScenes relation_of render_relations tell",
     samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
 )
