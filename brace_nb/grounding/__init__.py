@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy(
     chunks="encode_in_chunks",
     looks="Looks embed_views least_squares_probe pair_recall stock_validation",
     n_encoders="TrainedEncoders encode_batch train_encoders",
-    sweeps="Study StudyStore draw_run read_study run_outcomes sweep sweep_file sweep_parts",
+    sweeps="Study StudyStore draw_run run_outcomes sweep",
+    study_files="read_study sweep_file sweep_parts",
     importance="factor_columns factor_importance level_correlations",
 )
