@@ -1481,6 +1481,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                  'brace_nb.companion.public_check.check_public': ( '7_companion/public_check.html#check_public',
                                                                                                    'brace_nb/companion/public_check.py'),
                                                  'brace_nb.companion.public_check.public_table': ( '7_companion/public_check.html#public_table',
+                                                                                                   'brace_nb/companion/public_check.py'),
+                                                 'brace_nb.companion.public_check.resources_of': ( '7_companion/public_check.html#resources_of',
                                                                                                    'brace_nb/companion/public_check.py')},
             'brace_nb.companion.public_fetch': { 'brace_nb.companion.public_fetch._checksum': ( '7_companion/public_fetch.html#_checksum',
                                                                                                 'brace_nb/companion/public_fetch.py'),

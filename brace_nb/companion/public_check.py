@@ -8,11 +8,12 @@ import shutil
 from pathlib import Path
 from .claims import load_claims
 from .experiments import find_experiments
+from .folders import root
 from .public_pieces import asked_for, missing_files, pieces, public_list, why_missing
 from .staleness import result_of
 
 # %% auto #0
-__all__ = ['check_public', 'public_table']
+__all__ = ['check_public', 'resources_of', 'public_table']
 
 # %% ../../nbs/7_companion/14_public_check.ipynb #59f2733d
 def _wanted(found: dict) -> dict[str, list[str]]:
@@ -45,6 +46,16 @@ def check_public(
         )
         out.append(about | _cost(experiments[name]))
     return out
+
+# %% ../../nbs/7_companion/14_public_check.ipynb #3f9fcfb0
+def resources_of(
+    experiment,  # Of `find_experiments`
+) -> dict:  # mem_mb, runtime (minutes), gpu
+    "What an experiment reserves, for Snakemake."
+    gpu = str(experiment.values.get("device", "")).startswith("cuda")
+    costs = public_list()["experiments"] if (root() / "data/public.yaml").exists() else {}
+    hours = costs.get(experiment.name, {}).get("hours", 0)
+    return dict(mem_mb=32000 if gpu else 4000, runtime=max(120, round(120 * hours)), gpu=int(gpu))
 
 # %% ../../nbs/7_companion/14_public_check.ipynb #f2aa2c03
 def _disk(folder: Path) -> str:
