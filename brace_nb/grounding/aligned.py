@@ -216,7 +216,7 @@ class TextTower(torch.nn.Module):
     ) -> Tensor:  # Shape (B, D)
         from brace_nb.foundations import encode_tokens
 
-        return encode_tokens(self.model, tokens, buckets=2)
+        return encode_tokens(self.model, tokens, buckets=1 + len(tokens) // 64)
 
 # %% ../../nbs/6_grounding/10_aligned.ipynb #2a39c15c
 class PictureTower(torch.nn.Module):

@@ -56,6 +56,8 @@ def embed_views(
         z = torch.cat([encoder(x).float() for x in tuples.views[name].split(rows)])
         for module, mode in modes.items():
             module.training = mode
+        if not z[there].isfinite().all():
+            raise FloatingPointError(f"the encoder of {name!r} diverged: its embeddings are not finite.")
         out[name] = torch.where(there[:, None], F.normalize(z, dim=-1), torch.nan)
     return out
 

@@ -70,10 +70,10 @@ class TrainedEncoders:
         with torch.no_grad():
             return dict(zip(names, self.objective.projected([found[k] for k in names])))
 
-# %% ../../nbs/6_grounding/15_n_encoders.ipynb #d58e52de
-def _grad_norm(module):
-    squares = [p.grad.square().sum() for p in module.parameters() if p.grad is not None]
-    return float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+# %% ../../nbs/6_grounding/15_n_encoders.ipynb #1f8f1312
+def _norm(gradients):
+    "Length of all gradients together."
+    return float(torch.stack(torch._foreach_norm(gradients)).norm()) if gradients else 0.0
 
 
 def _projection_of(encoders, objective):
@@ -94,9 +94,12 @@ class _Run:
         unique = {id(e): e for e in encoders.values()}
         self.modules = torch.nn.ModuleList([*unique.values(), objective])
         trained = [p for p in self.modules.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=settings["weight_decay"])
+        self.optimizer = torch.optim.AdamW(
+            trained, lr=1e-3, weight_decay=settings["weight_decay"], fused=True
+        )
         self.history, self.seen, self.xs, self.present = [], [], [], None
-        matrix = _projection_of(encoders, objective)
+        self.weights = {key: [p for p in e.parameters() if p.requires_grad] for key, e in unique.items()}
+        self.matrix = matrix = _projection_of(encoders, objective)
         self.start = torch.zeros(0) if matrix is None else matrix.detach().clone()
 
     def loss(self, step):
@@ -106,6 +109,8 @@ class _Run:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed * 1_000_003 + step)
             self.xs = encode_batch(self.encoders, batch, self.settings["chunk"])
+        if not all(x.isfinite().all() for x in self.xs) or not self.objective.log_scale.isfinite():
+            raise FloatingPointError(f"training diverged: the embeddings of step {step} are not finite.")
         self.present = self.tuples.present[:, rows]
         return self.objective(self.xs, self.present)
 
@@ -119,8 +124,13 @@ class _Run:
         kinds = dict(errors=self.settings["errors"], variance=self.settings["log_variance"])
         return cube_log(self.objective.logits(xs), exact=exact, **kinds)
 
+    def _norms(self):
+        "Gradient norm of each view's encoder; a shared one is measured once."
+        each = {k: _norm([p.grad for p in own if p.grad is not None]) for k, own in self.weights.items()}
+        return {f"gradient {name}": each[id(e)] for name, e in self.encoders.items()}
+
     def _projection(self):
-        matrix = _projection_of(self.encoders, self.objective)
+        matrix = self.matrix
         if matrix is None:
             return {}
         moved = (matrix.detach() - self.start).norm() / self.start.norm().clamp(min=1e-30)
@@ -129,9 +139,8 @@ class _Run:
     def record(self, state):
         if state.step % self.settings["log_every"] and state.step + 1 != state.steps:
             return
-        norms = {f"gradient {name}": _grad_norm(e) for name, e in self.encoders.items()}
         row = dict(step=state.step, loss=float(state.loss), scale=float(self.objective.scale.detach()))
-        self.history.append(row | self._projection() | norms | self._cube())
+        self.history.append(row | self._projection() | self._norms() | self._cube())
 
     def look(self, looks, step):
         if looks is not None:

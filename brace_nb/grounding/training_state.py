@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from ..core.files import atomic_path
 from ..foundations import weights_hash
 
@@ -53,10 +55,12 @@ def _put_back(modules, optimizer, state):
     for i, m in enumerate(modules):
         start = f"module.{i}."
         m.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})
-    moments = {}
+    weights, moments = [p for group in optimizer.param_groups for p in group["params"]], {}
     for k, v in state.items():
         if k.startswith("optimizer."):
             _, i, name = k.split(".")
+            p = weights[int(i)]  # the fused update wants moments in the memory layout of their weight
+            v = torch.empty_like(p).copy_(v) if v.ndim and v.shape == p.shape else v
             moments.setdefault(int(i), {})[name] = v
     optimizer.load_state_dict(optimizer.state_dict() | dict(state=moments))
 

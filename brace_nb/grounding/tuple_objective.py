@@ -103,13 +103,13 @@ class TupleObjective(torch.nn.Module):
             self.bias = torch.nn.Parameter(torch.tensor(-(n - 1) * math.log(batch_size)))
         if self.projection != "none":
             noise = torch.randn(embed_dim, embed_dim, generator=torch.Generator().manual_seed(seed))
-            self.matrix = torch.nn.Parameter(torch.linalg.qr(noise).Q)
+            self.matrix = torch.nn.Parameter(torch.linalg.qr(noise).Q.contiguous())
         if self.options.get("weights") == "learned":
             self.weights = torch.nn.Parameter(torch.ones(len(partitions(n))))
 
     @property
     def scale(self) -> Tensor:  # Inverse temperature
-        return self.log_scale.clamp(max=math.log(self.max_scale)).exp()
+        return self.log_scale.clamp(math.log(1e-3), math.log(self.max_scale)).exp()
 
     def projected(
         self,
@@ -137,7 +137,7 @@ class TupleObjective(torch.nn.Module):
         if len(xs) < self.n:
             return {k: v for k, v in self.options.items() if k not in ("regions", "weights")}
         if self.normlogits:
-            return self.options | dict(weights=distance_weights(xs, self.measure, float(self.scale)))
+            return self.options | dict(weights=distance_weights(xs, self.measure, float(self.scale.detach())))
         return self.options | (dict(weights=self.weights) if hasattr(self, "weights") else {})
 
     def _of_complete(self, xs):
