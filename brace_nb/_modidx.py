@@ -1626,6 +1626,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                    'brace_nb/companion/public_check.py')},
             'brace_nb.companion.public_commands': { 'brace_nb.companion.public_commands.add_paper': ( '7_companion/public_commands.html#add_paper',
                                                                                                       'brace_nb/companion/public_commands.py'),
+                                                    'brace_nb.companion.public_commands.add_places': ( '7_companion/public_commands.html#add_places',
+                                                                                                       'brace_nb/companion/public_commands.py'),
                                                     'brace_nb.companion.public_commands.paper': ( '7_companion/public_commands.html#paper',
                                                                                                   'brace_nb/companion/public_commands.py')},
             'brace_nb.companion.public_fetch': { 'brace_nb.companion.public_fetch._checksum': ( '7_companion/public_fetch.html#_checksum',

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from .. import __version__
-from .public_commands import add_paper
+from .public_commands import add_paper, add_places
 
 # %% auto #0
 __all__ = ['readme', 'parser', 'main']
@@ -170,9 +170,7 @@ def _add_figures(commands) -> None:
     c.add_argument("--cores", type=int, default=None, help="experiments at once (default: all cores)")
     c.add_argument("--dry-run", action="store_true", help="say what would run, and why")
     c.add_argument("--force", action="store_true", help="run them even when nothing changed")
-    c.add_argument("--data", default="", metavar="DIR", help="public data and weights (profile paper)")
-    c.add_argument("--device", default="", help="cpu or cuda, in place of the profile's")
-    c.add_argument("--tiny", action="store_true", help="a dry run: smoke's sizes where it has any")
+    add_places(c)
     c.add_argument("--strict", action="store_true", help=_ACCEPTED)
     c.add_argument("--accept", default="", metavar="NAME", help="keep a result although its inputs changed")
     limit = "end a cell that runs longer (default: no limit)"

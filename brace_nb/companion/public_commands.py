@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 
 # %% auto #0
-__all__ = ['paper', 'add_paper']
+__all__ = ['paper', 'add_places', 'add_paper']
 
 # %% ../../nbs/7_companion/14b_public_commands.ipynb #d07abbdd
 def paper(
@@ -22,6 +22,15 @@ def paper(
     entries = check_public(a.folder)
     print(public_table(entries, a.folder))
     return int(any(e["missing"] for e in entries))
+
+
+def add_places(
+    command: argparse.ArgumentParser,  # `brace-nb figures`
+) -> None:
+    "Where the public data are, and where and how small to compute."
+    command.add_argument("--data", default="", metavar="DIR", help="public data and weights (profile paper)")
+    command.add_argument("--device", default="", help="cpu or cuda, in place of the profile's")
+    command.add_argument("--tiny", action="store_true", help="a dry run: smoke's sizes where it has any")
 
 
 def add_paper(
