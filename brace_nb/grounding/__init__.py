@@ -32,7 +32,6 @@ __getattr__, __dir__, __all__ = lazy(
     distillation="distillation_loss distil_encoder",
     relations="PLACES RelationScenes relation_of render_relations tell",
     samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
-    sweeps="Study StudyStore draw_run read_study run_outcomes sweep sweep_file sweep_parts",
     sweeps="Study StudyStore draw_run run_outcomes sweep",
     study_files="read_study sweep_file sweep_parts",
     importance="factor_columns factor_importance level_correlations",
