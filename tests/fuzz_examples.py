@@ -401,6 +401,11 @@ LEFT_OUT = {
     "foundations": {
         "data_folder load_coco load_embeddings load_emoji load_encoder load_flickr30k load_shards "
         "photo_tuples read_embeddings save_encoder": "files",
+        "imagenet_class_names load_cifar10 load_class_folders load_clip load_coco_objects load_coco_views "
+        "load_detr load_embedding_shards load_wmt read_coco_cn read_coco_es read_picture read_pickled_data "
+        "read_sheet read_squares read_weights with_captions": "files",
+        "batch_by_memory embed_pictures embed_texts fast_inference": "models",
+        "detr_costs generalized_iou": "take what the reader of COCO and a detector give",
         "build_encoder build_towers encode_tokens import_open_clip make_optimizer tuple_loss": "models",
         "train_encoder train_objective training_ids": "train, or need a data set",
     },

@@ -27,9 +27,9 @@ __getattr__, __dir__, __all__ = lazy(
         "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
         "result_of stale"
     ),
-    public_check="check_public public_table",
+    public_check="check_public public_table resources_of",
     public_fetch="download fetch",
-    public_pieces="Piece pieces public_data public_file public_folder public_list why_missing",
+    public_pieces="Piece asked_for pieces public_data public_file public_folder public_list why_missing",
     processes="about_disk follow_parent locked naming_the_disk",
     memory="remembered save_memory",
     trace="TRACE executed outside traced watch",

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from .. import __version__
+from .public_commands import add_paper, add_places
 
 # %% auto #0
 __all__ = ['readme', 'parser', 'main']
@@ -151,17 +152,6 @@ def _readme(a) -> int:
         raise RuntimeError("README.md is not what nbs/index.ipynb and the ledger say; run `make readme`.")
     return 0
 
-# %% ../../nbs/7_companion/12_cli.ipynb #21a8ed37
-def _paper(a) -> int:
-    from brace_nb.companion.public_check import check_public, public_table
-    from brace_nb.companion.public_fetch import fetch
-
-    if a.fetch:
-        fetch(a.folder, a.only.split(",") if a.only else None)
-    entries = check_public(a.folder)
-    print(public_table(entries, a.folder))
-    return int(any(e["missing"] for e in entries))
-
 # %% ../../nbs/7_companion/12_cli.ipynb #ceb31e62
 def _add(commands, name: str, function, help: str) -> argparse.ArgumentParser:
     "A command with its help."
@@ -180,9 +170,7 @@ def _add_figures(commands) -> None:
     c.add_argument("--cores", type=int, default=None, help="experiments at once (default: all cores)")
     c.add_argument("--dry-run", action="store_true", help="say what would run, and why")
     c.add_argument("--force", action="store_true", help="run them even when nothing changed")
-    c.add_argument("--data", default="", metavar="DIR", help="public data and weights (profile paper)")
-    c.add_argument("--device", default="", help="cpu or cuda, in place of the profile's")
-    c.add_argument("--tiny", action="store_true", help="a dry run: smoke's sizes where it has any")
+    add_places(c)
     c.add_argument("--strict", action="store_true", help=_ACCEPTED)
     c.add_argument("--accept", default="", metavar="NAME", help="keep a result although its inputs changed")
     limit = "end a cell that runs longer (default: no limit)"
@@ -258,7 +246,7 @@ def _sweep(a) -> int:
     print(f"{len(table)} of {runs} runs: {os.path.splitext(a.study)[0]}/runs.csv")
     return 0
 
-
+# %% ../../nbs/7_companion/12_cli.ipynb #5e2ab902
 def _add_sweep(commands) -> None:
     c = _add(
         commands, "sweep", _sweep, "train encoders with drawn hyperparameters, or go on where a study is"
@@ -271,15 +259,6 @@ def _add_sweep(commands) -> None:
     c.add_argument("--cores", type=int, default=1, help="jobs at once on this machine")
     c.add_argument("--snakemake-profile", default="", metavar="DIR", help="for clusters: data/profiles/slurm")
 
-# %% ../../nbs/7_companion/12_cli.ipynb #3bca67f2
-def _add_paper(commands) -> None:
-    about = "check: what the profile `paper` needs below a folder, what is there, what is missing"
-    c = _add(commands, "paper", _paper, about)
-    c.add_argument("what", choices=["check"])
-    c.add_argument("folder", metavar="DATA", help="folder of public data and weights")
-    c.add_argument("--fetch", action="store_true", help="download what is missing and has a checksum")
-    c.add_argument("--only", default="", help="with --fetch: pieces, several with commas")
-
 # %% ../../nbs/7_companion/12_cli.ipynb #bd173201
 def parser() -> argparse.ArgumentParser:
     "The commands and their options."
@@ -289,7 +268,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser("brace-nb", description=about)
     p.add_argument("--version", action="version", version=f"brace-nb {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_figures, _add_project, _add_paper, _add_binarize, _add_evaluate, _add_sweep):
+    for add in (_add_figures, _add_project, add_paper, _add_binarize, _add_evaluate, _add_sweep):
         add(commands)
     add_code_commands(partial(_add, commands))
     return p

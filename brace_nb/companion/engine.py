@@ -88,7 +88,7 @@ def _command(
     profile: str, todo: list[Experiment], cores: int, snakemake_profile: str, force: bool
 ) -> list[str]:
     "The call of Snakemake."
-    where = ["--cores", str(cores)]
+    where = ["--cores", str(cores), "--resources", "gpu=1"]
     if snakemake_profile:
         where = ["--profile", str(Path(snakemake_profile).resolve())]
     files = ["--snakefile", str(root() / "Snakefile"), "--directory", str(derived(profile))]
