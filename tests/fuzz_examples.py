@@ -7,6 +7,7 @@ under another name. Values are small, and made once: the fuzz copies them for ev
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import torch
 
 RNG = np.random.default_rng(20)
@@ -42,6 +43,8 @@ POSITIVES = torch.eye(6, dtype=torch.bool) | torch.eye(6, dtype=torch.bool).roll
 IDS = torch.tensor([[3, 5, 9, 0], [3, 9, 0, 0]])
 STATES = tensor(TUPLES)[:2, :, :4]
 MASKS = tensor(RNG.random((2, 4, 4)) < 0.5)
+CUBE = tensor(RNG.normal(size=(4, 4, 4)).round(3))
+RUNS = pd.DataFrame(dict(rate=np.arange(1, 13) / 8, kind=["a", "b", "c"] * 4, score=RNG.normal(size=12)))
 SCORES = {"a": ROWS[:, 0], "b": ROWS[:, 1]}
 
 
@@ -152,6 +155,9 @@ EXAMPLES = {
     ),
     "codes": dict(
         active_bits=dict(codes=CODES),
+        binarize_at_most=dict(v=POSITIVE, most=2),
+        bit_strings=dict(codes=CODES),
+        code_literals=dict(codes=CODES, kind="list"),
         active_bits_loss=dict(x=X.abs(), bits=2.0),
         code_indices=dict(codes=CODES),
         code_recall=dict(images=CODES, texts=MORE_CODES, k=1),
@@ -343,6 +349,22 @@ EXAMPLES = {
     "grounding": dict(
         as_linear=dict(embedding=torch.nn.Embedding(5, 3)),
         best_constant=dict(masks=MASKS, loss=dice, points=5),
+        cube_log=dict(logits=CUBE, errors="one_hot", variance=True),
+        distance_weights=dict(xs=[X, Y, X], measure="sum_norm", scale=5.0),
+        encode_in_chunks=dict(encoder=torch.nn.Identity(), x=X, chunk=4),
+        factor_columns=dict(table=RUNS, factors=["rate", "kind"]),
+        factor_importance=dict(table=RUNS, factors=["rate", "kind"], outcome="score", bootstraps=2, trees=3),
+        first_and_bad=dict(logits=CUBE),
+        level_correlations=dict(table=RUNS, factors=["rate", "kind"], outcome="score", bootstraps=3),
+        least_squares_probe=dict(train=X, train_labels=LABELS, test=Y, test_labels=LABELS, ridge=1.0),
+        one_hot_labels=dict(n=3, batch_size=4),
+        pair_recall=dict(embedded={"a": X, "b": Y}, ks=(1, 3)),
+        region_errors=dict(logits=CUBE, labels=CUBE * 0.5),
+        region_name=dict(partition=(2, 1)),
+        region_table=dict(history=[{"step": 0, "share 2": 0.5}], kind="share"),
+        stock_validation=dict(first=X, second=Y, scale=5.0, batch_size=3),
+        text_tokens=dict(texts=TEXTS, vocab_size=300, context_length=8),
+        view_patterns=dict(present=torch.ones(3, 4, dtype=torch.bool)),
         bridge_memory=dict(name="linear", batch_size=2, length=3, width=4, vocabulary=5, bytes_each=4),
         cosines_with_frozen=dict(features=[X, Y]),
         cube_summary=dict(features=[X, Y], measure="pairwise"),
@@ -379,11 +401,19 @@ LEFT_OUT = {
     "foundations": {
         "data_folder load_coco load_embeddings load_emoji load_encoder load_flickr30k load_shards "
         "photo_tuples read_embeddings save_encoder": "files",
+        "imagenet_class_names load_cifar10 load_class_folders load_clip load_coco_objects load_coco_views "
+        "load_detr load_embedding_shards load_wmt read_coco_cn read_coco_es read_picture read_pickled_data "
+        "read_sheet read_squares read_weights with_captions": "files",
+        "batch_by_memory embed_pictures embed_texts fast_inference": "models",
+        "detr_costs generalized_iou": "take what the reader of COCO and a detector give",
         "build_encoder build_towers encode_tokens import_open_clip make_optimizer tuple_loss": "models",
         "train_encoder train_objective training_ids": "train, or need a data set",
     },
     "codes": {
-        "binarize_file load_heads named_pictures training_pairs untrained_heads": "files",
+        "binarize_file encode_files load_codes load_heads named_pictures report_lines save_codes "
+        "search_files training_pairs untrained_heads": "files",
+        "fill_sqlite search_sqlite": "a connection",
+        "add_code_commands": "a command line",
         "code_facts": "needs trained heads",
         "project_on_device": "writes into the caller's memory",
     },
@@ -398,6 +428,9 @@ LEFT_OUT = {
     },
     "grounding": {
         "encode_inputs text_student": "models",
+        "read_aligned read_study sweep_file sweep_parts": "files",
+        "default_encoders embed_views encode_batch run_outcomes": "models and their tuples",
+        "draw_run sweep train_encoders": "train, or plan trainings",
         "train_bags train_decoder train_noisy_encoders train_third_encoder train_whole_model "
         "validate_noisy_encoders": "train",
     },

@@ -11,8 +11,10 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 from .. import __version__
+from .public_commands import add_paper, add_places
 
 # %% auto #0
 __all__ = ['readme', 'parser', 'main']
@@ -21,8 +23,8 @@ __all__ = ['readme', 'parser', 'main']
 def _figures(a) -> int:
     from brace_nb.companion.engine import keep, make
 
-    if a.cell_seconds:
-        os.environ["BRACE_NB_CELL_SECONDS"] = str(a.cell_seconds)
+    said = dict(CELL_SECONDS=a.cell_seconds, DEVICE=a.device, TINY=a.tiny, PUBLIC_DATA=a.data)
+    os.environ |= {f"BRACE_NB_{name}": str(value) for name, value in said.items() if value}
     if a.accept:
         return keep(a.profile, a.accept)
     options = dict(dry_run=a.dry_run, snakemake_profile=a.snakemake_profile, force=a.force, strict=a.strict)
@@ -163,11 +165,12 @@ _ACCEPTED = "fail when a ledger row is unmeasured or its verdict is not the acce
 # %% ../../nbs/7_companion/12_cli.ipynb #55c7086d
 def _add_figures(commands) -> None:
     c = _add(commands, "figures", _figures, "bring the figures up to date and print the state of the ledger")
-    c.add_argument("--profile", default="cpu", help="smoke, cpu (default) or gpu")
+    c.add_argument("--profile", default="cpu", help="smoke, cpu (default), gpu or paper")
     c.add_argument("--only", default="", help="a part or an experiment, several with commas")
     c.add_argument("--cores", type=int, default=None, help="experiments at once (default: all cores)")
     c.add_argument("--dry-run", action="store_true", help="say what would run, and why")
     c.add_argument("--force", action="store_true", help="run them even when nothing changed")
+    add_places(c)
     c.add_argument("--strict", action="store_true", help=_ACCEPTED)
     c.add_argument("--accept", default="", metavar="NAME", help="keep a result although its inputs changed")
     limit = "end a cell that runs longer (default: no limit)"
@@ -231,15 +234,43 @@ def _add_evaluate(commands) -> None:
     c.add_argument("--seed", type=int, default=0, help="of samples, splits and controls")
     c.add_argument("--json", action="store_true", help="one JSON object")
 
+# %% ../../nbs/7_companion/12_cli.ipynb #5e2ab901
+def _sweep(a) -> int:
+    from brace_nb.grounding import read_study, sweep_file, sweep_parts
+
+    if a.parts:
+        table = sweep_parts(a.study, a.parts, a.cores, a.snakemake_profile)
+    else:
+        table = sweep_file(a.study, a.part, progress=not a.part)
+    runs = read_study(a.study).runs
+    print(f"{len(table)} of {runs} runs: {os.path.splitext(a.study)[0]}/runs.csv")
+    return 0
+
+# %% ../../nbs/7_companion/12_cli.ipynb #5e2ab902
+def _add_sweep(commands) -> None:
+    c = _add(
+        commands, "sweep", _sweep, "train encoders with drawn hyperparameters, or go on where a study is"
+    )
+    c.add_argument(
+        "study", metavar="STUDY.yaml", help="data, factors and number of runs (grounding/16_sweeps)"
+    )
+    c.add_argument("--part", default="", metavar="I/N", help="only every N-th run, from the I-th, from 0")
+    c.add_argument("--parts", type=int, default=0, help="make the runs in so many Snakemake jobs")
+    c.add_argument("--cores", type=int, default=1, help="jobs at once on this machine")
+    c.add_argument("--snakemake-profile", default="", metavar="DIR", help="for clusters: data/profiles/slurm")
+
 # %% ../../nbs/7_companion/12_cli.ipynb #bd173201
 def parser() -> argparse.ArgumentParser:
     "The commands and their options."
+    from brace_nb.codes import add_code_commands
+
     about = "Regenerate the figures, read the ledger, make codes of your own embeddings or evaluate them."
     p = argparse.ArgumentParser("brace-nb", description=about)
     p.add_argument("--version", action="version", version=f"brace-nb {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_figures, _add_project, _add_binarize, _add_evaluate):
+    for add in (_add_figures, _add_project, add_paper, _add_binarize, _add_evaluate, _add_sweep):
         add(commands)
+    add_code_commands(partial(_add, commands))
     return p
 
 # %% ../../nbs/7_companion/12_cli.ipynb #351e2639
@@ -292,7 +323,7 @@ def main(
 ) -> None:
     "Run a command; errors of the user are one line, not a traceback."
     a = parser().parse_args(arguments)
-    streams = a.function in (_binarize, _evaluate)
+    streams = getattr(a, "streams", a.function in (_binarize, _evaluate))
     with _ended_cleanly() if streams else nullcontext():
         code = _run(a)
     sys.exit(code)
