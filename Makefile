@@ -3,27 +3,30 @@ PYTHON ?= python3
 PROFILE ?= cpu
 ONLY ?=
 CORES ?=
+DATA ?=
+DEVICE ?=
+TINY ?=
 BIN = .venv/bin
 SHELL = /bin/bash
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|gpu ONLY=part CORES=n)
-	@$(BIN)/brace-nb figures --profile $(PROFILE) $(if $(ONLY),--only $(ONLY)) $(if $(CORES),--cores $(CORES))
+figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|gpu|paper ONLY=part CORES=n DATA=folder DEVICE=cpu|cuda TINY=1)
+	@$(BIN)/brace-nb figures --profile $(PROFILE) $(if $(ONLY),--only $(ONLY)) $(if $(CORES),--cores $(CORES)) $(if $(DATA),--data $(DATA)) $(if $(DEVICE),--device $(DEVICE)) $(if $(TINY),--tiny)
 
-test: .venv/.installed ## style, export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
+test: .venv/.book ## style, export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
 	$(BIN)/ruff check nbs tests setup.py
 	$(BIN)/ruff format --check nbs tests setup.py
 	OMP_NUM_THREADS=1 $(BIN)/nbdev_test --n_workers 2 --do_print --skip_folder_re '^([_.]|experiments$$)'
 	$(BIN)/python -m pytest -n 2
 	$(BIN)/brace-nb figures --profile smoke --strict
+	@command -v chromium chromium-browser google-chrome >/dev/null || test -n "$$BRACE_NB_BROWSER" || \
+		echo "The tests of the site in a browser were skipped: install one (apt-get install chromium) or set BRACE_NB_BROWSER."
 
-lab: .venv/.installed ## open the notebooks in JupyterLab
-	$(BIN)/jupyter lab nbs
+lab: .venv/.installed ## open the notebooks in JupyterLab, at the index
+	$(BIN)/jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/nbs/index.ipynb
 
 book: .venv/.book ## build the site of lessons, experiments, figures, ledger and functions (data/derived/book/html)
-	@$(BIN)/python nbs/_book/assemble.py
-	@$(BIN)/sphinx-build -q -W --keep-going -b html data/derived/book/src data/derived/book/html
-	@echo "open data/derived/book/html/index.html"
+	@$(BIN)/python nbs/_book/build.py
 
 .venv/.book: .venv/.installed
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[book]'

@@ -2,7 +2,7 @@
 # `brace-nb figures` (make figures) runs this; on a cluster add --snakemake-profile data/profiles/slurm.
 import json, shlex, sys
 from brace_nb.companion import (
-    expected_seconds, find_experiments, fingerprint, known_seconds, priorities, seconds_elsewhere
+    expected_seconds, find_experiments, fingerprint, known_seconds, priorities, resources_of, seconds_elsewhere
 )
 from brace_nb.core import write_atomic
 
@@ -25,6 +25,6 @@ for e in FOUND.values():
         output: f"done/{e.name}.json"
         threads: e.threads
         priority: ORDER[e.name]
-        resources: mem_mb=4000, runtime=120
+        resources: **resources_of(e)
         params: command=shlex.join([sys.executable, "-c", MAIN, "job", e.name, "--profile", PROFILE, *FORCE])
         shell: "exec {params.command}"

@@ -155,6 +155,9 @@ EXAMPLES = {
     ),
     "codes": dict(
         active_bits=dict(codes=CODES),
+        binarize_at_most=dict(v=POSITIVE, most=2),
+        bit_strings=dict(codes=CODES),
+        code_literals=dict(codes=CODES, kind="list"),
         active_bits_loss=dict(x=X.abs(), bits=2.0),
         code_indices=dict(codes=CODES),
         code_recall=dict(images=CODES, texts=MORE_CODES, k=1),
@@ -398,11 +401,19 @@ LEFT_OUT = {
     "foundations": {
         "data_folder load_coco load_embeddings load_emoji load_encoder load_flickr30k load_shards "
         "photo_tuples read_embeddings save_encoder": "files",
+        "imagenet_class_names load_cifar10 load_class_folders load_clip load_coco_objects load_coco_views "
+        "load_detr load_embedding_shards load_wmt read_coco_cn read_coco_es read_picture read_pickled_data "
+        "read_sheet read_squares read_weights with_captions": "files",
+        "batch_by_memory embed_pictures embed_texts fast_inference": "models",
+        "detr_costs generalized_iou": "take what the reader of COCO and a detector give",
         "build_encoder build_towers encode_tokens import_open_clip make_optimizer tuple_loss": "models",
         "train_encoder train_objective training_ids": "train, or need a data set",
     },
     "codes": {
-        "binarize_file load_heads named_pictures training_pairs untrained_heads": "files",
+        "binarize_file encode_files load_codes load_heads named_pictures report_lines save_codes "
+        "search_files training_pairs untrained_heads": "files",
+        "fill_sqlite search_sqlite": "a connection",
+        "add_code_commands": "a command line",
         "code_facts": "needs trained heads",
         "project_on_device": "writes into the caller's memory",
     },

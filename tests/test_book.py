@@ -1,46 +1,148 @@
-"""The site: every lesson, experiment, figure and row has a page, and it builds without a warning."""
+"""The site: every lesson, experiment, figure, row and function is three clicks away; all is offline."""
 
+import fcntl
 import json
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
 
 import pytest
+from browser import Watched, started
 
-from brace_nb.companion import load_claims, read_facts, root
+from brace_nb.companion import read_facts, root
 
-for package in ("sphinx", "furo", "myst_nb", "sphinx_design"):
+for package in ("sphinx", "furo", "myst_nb"):
     pytest.importorskip(package, reason="the site's packages are not installed; `make book` does it")
 
 ROOT = root()
-SOURCE = ROOT / "data/derived/book/src"
+BOOK = ROOT / "data/derived/book"
+LESSONS = [p for p in ROOT.glob("nbs/[0-9]_*/*.ipynb") if not p.name.startswith("zz_")]
+EXPERIMENTS = sorted(ROOT.glob("nbs/experiments/*/*.ipynb"))
+PARTS = [p.name.partition("_")[2] for p in sorted(ROOT.glob("nbs/[0-9]_*")) if "as_printed" not in p.name]
+
+
+def ledger_rows():
+    "The ledger as it was written last: id -> row."
+    listed = json.loads((ROOT / "figures/claims.json").read_text(encoding="utf-8"))
+    return {row["id"]: row for row in listed}
+
+
+def make(script):
+    "Run a script of the site; one process at a time, because tests run in several."
+    BOOK.mkdir(parents=True, exist_ok=True)
+    with (BOOK / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [sys.executable, ROOT / f"nbs/_book/{script}.py"], capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.fixture(scope="module")
 def pages():
-    subprocess.run([sys.executable, ROOT / "nbs/_book/assemble.py"], check=True, cwd=ROOT)
-    return {p.relative_to(SOURCE).as_posix(): p.read_text(encoding="utf-8") for p in SOURCE.rglob("*.md")}
+    "The pages before Sphinx, by path."
+    make("assemble")
+    return {p.relative_to(BOOK / "src").as_posix(): p.read_text(encoding="utf-8") for p in BOOK.rglob("*.md")}
 
 
-def test_every_lesson_and_experiment_has_a_page(pages):
-    folders = [*ROOT.glob("nbs/[0-9]_*/[0-9]*.ipynb"), *ROOT.glob("nbs/experiments/*/*.ipynb")]
-    for path in folders:
-        page = json.loads((SOURCE / path.relative_to(ROOT)).read_text(encoding="utf-8"))
-        text = "".join("".join(c["source"]) for c in page["cells"])
+@pytest.fixture(scope="module")
+def site(pages):
+    "The built site; as in `make book`, only what changed is built again."
+    make("build")
+    return BOOK / "html"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with started() as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser, site):
+    "Open a page of the site; at the end nothing may have gone wrong or left the folder."
+    watched = []
+
+    def go(name, query="", **options):
+        watched.append(Watched(browser, **options))
+        return watched[-1].open(site / name, query)
+
+    yield go
+    for page in watched:
+        page.check()
+        page.page.close()
+
+
+# --- pages
+
+
+def notebook(path):
+    return json.loads((BOOK / "src" / path.relative_to(ROOT)).read_text(encoding="utf-8"))["cells"]
+
+
+def test_every_lesson_and_experiment_has_a_page_that_says_how_to_run_it(pages):
+    for path in (*LESSONS, *EXPERIMENTS):
+        cells = notebook(path)
+        text = "\n".join("".join(c["source"]) for c in cells)
         assert not re.search(r"^#\|", text, re.M), path
-        assert page["cells"][-1]["source"].startswith("---"), path
+        assert cells[-1]["source"].startswith("---") and "/cite.md" in cells[-1]["source"], path
+        assert f"<code>{path.relative_to(ROOT)}</code>" in cells[1]["source"], path
 
 
-def test_every_figure_is_in_the_gallery_and_every_row_in_the_ledger(pages):
+def test_an_experiment_shows_figures_parameters_provenance_and_verdicts(pages):
+    rows = ledger_rows()
     for part, facts in read_facts(ROOT / "figures").items():
+        for name, about in facts["experiments"].items():
+            text = "\n".join("".join(c["source"]) for c in notebook(ROOT / f"nbs/experiments/{name}.ipynb"))
+            for parameter in about["parameters"]:
+                assert f"| `{parameter}` |" in text, name
+            assert f"Profile `{about['profile']}`" in text
+            for id in (id for id, row in rows.items() if row["experiment"] == name):
+                assert f'rows.html#{id}"' in text, id
         for figure in facts["figures"]:
-            assert f"/figures/{figure}.png" in pages[f"gallery/{part}.md"]
-    for id, row in load_claims().items():
-        assert f'<tr id="{id}"' in pages[f"ledger/{row['source']}.md"]
+            assert (BOOK / f"src/_static/figures/{figure}.csv").exists(), part
 
 
-def test_a_page_says_what_a_function_takes(pages):
-    assert ".. autofunction:: brace_nb.codes.binarize" in pages["api/codes.md"]
+def test_every_figure_is_in_the_gallery_with_its_verdicts(pages):
+    page, rows = pages["gallery/index.md"], ledger_rows()
+    for part, facts in read_facts(ROOT / "figures").items():
+        for figure, about in facts["figures"].items():
+            card = re.search(
+                rf'<figure class="card" id="{figure.replace("/", "-")}".*?</figure>', page, re.S
+            )[0]
+            assert f'data-part="{part}"' in card and f"small/{figure}.webp" in card
+            verdicts = re.search(r'data-verdicts="([^"]*)"', card)[1].split()
+            assert bool(verdicts) == any(id in rows for id in about["claims"])
+
+
+def test_every_row_has_one_place_with_all_that_belongs_to_it(pages):
+    page, rows = pages["ledger/rows.md"], ledger_rows()
+    found = re.findall(r'<tr id="([^"]+)".*?</tr>', page, re.S)
+    assert sorted(found) == sorted(rows)
+    for line in re.findall(r"<tr id=.*?</tr>", page, re.S):
+        row = rows[re.search(r'id="([^"]+)"', line)[1]]
+        assert f'data-kind="{row["kind"]}"' in line
+        if row["experiment"]:
+            assert f'href="../nbs/experiments/{row["experiment"]}.html"' in line
+    shares = pages["ledger/index.md"]
+    counted = [int(n) for n in re.findall(r"</a></td><td>(\d+)</td>", shares)]
+    assert sum(counted) == len(rows)
+
+
+def test_the_pages_of_functions_hold_every_public_name(pages):
+    import importlib
+
+    for part in PARTS:
+        page, module = pages[f"api/{part}.md"], importlib.import_module(f"brace_nb.{part}")
+        for name in module.__all__:
+            documented = f"brace_nb.{part}.{name}\n" in page or f"## {name}\n" in page
+            assert documented, f"{part}.{name}"
+
+
+def test_a_page_says_what_a_function_takes():
     sys.path.insert(0, str(ROOT / "nbs/_book"))
     from brace_nb.codes import binarize
     from docs_of import add_parameters
@@ -51,9 +153,173 @@ def test_a_page_says_what_a_function_takes(pages):
     assert any(line.strip().startswith("v: ") for line in lines) and "Returns:" in lines
 
 
-def test_the_site_builds_without_a_warning(pages, tmp_path):
-    build = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", str(SOURCE), str(tmp_path / "html")]
-    done = subprocess.run([sys.executable, *build], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    front = (tmp_path / "html/index.html").read_text(encoding="utf-8")
-    assert not re.findall(r'(?:src|href)="https?://[^"]*\.(?:js|css|woff2?)"', front)
+def test_a_second_assembly_changes_nothing(pages):
+    before = {p: p.stat().st_mtime_ns for p in (BOOK / "src").rglob("*") if p.is_file()}
+    make("assemble")
+    assert before == {p: p.stat().st_mtime_ns for p in (BOOK / "src").rglob("*") if p.is_file()}
+
+
+# --- the built site
+
+
+class Links(HTMLParser):
+    "Targets of links, and the places that links can point to."
+
+    def __init__(self, path):
+        super().__init__()
+        self.targets, self.ids = [], set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids |= {attrs.get("id"), attrs.get("name")}
+        if tag == "a" and attrs.get("href"):
+            self.targets.append(attrs["href"])
+
+
+def links_of(path, cache):
+    if path not in cache:
+        cache[path] = Links(path)
+    return cache[path]
+
+
+def targets(path, cache):
+    "(File, place in it) of every link of a page that stays in the site."
+    for href in links_of(path, cache).targets:
+        if not re.match(r"[a-z]+:|//", href):
+            name, place = urldefrag(href)
+            name = unquote(name.partition("?")[0])
+            yield (path.parent / name).resolve() if name else path, unquote(place)
+
+
+def test_everything_is_three_clicks_away_and_no_link_is_dead(site):
+    start, cache = (site / "index.html").resolve(), {}
+    seen, dead, level, places = {start}, [], [start], set()
+    for _ in range(3):
+        following = []
+        for path in level:
+            for target, place in targets(path, cache):
+                if not target.exists():
+                    dead.append(f"{path.relative_to(site)} -> {target}")
+                elif place and target.suffix == ".html" and place not in links_of(target, cache).ids:
+                    dead.append(f"{path.relative_to(site)} -> {target.name}#{place}")
+                places.add((target, place))
+                if target.suffix == ".html" and target.exists() and target not in seen:
+                    seen.add(target)
+                    following.append(target)
+        level = following
+    assert not dead, dead[:10]
+    wanted = {site / p.relative_to(ROOT).with_suffix(".html") for p in (*LESSONS, *EXPERIMENTS)}
+    assert not {p.resolve() for p in wanted} - seen
+    rows = (site / "ledger/rows.html").resolve()
+    assert rows in seen and set(ledger_rows()) <= links_of(rows, cache).ids
+    functions = {(site / f"api/{part}.html").resolve() for part in PARTS}
+    assert functions <= seen
+    for facts in read_facts(ROOT / "figures").values():
+        for figure in facts["figures"]:
+            assert ((site / f"_static/figures/{figure}.png").resolve(), "") in places
+
+
+def test_a_function_has_its_arguments_and_leads_to_its_lesson(site):
+    text = (site / "api/codes.html").read_text(encoding="utf-8")
+    entry = re.search(r'id="brace_nb\.codes\.binarize">.*?</dl>', text, re.S)[0]
+    assert "nbs/2_codes/00_projection.html" in entry and "Parameters" in entry and "Returns" in entry
+
+
+SHOWN = (
+    "index.html",
+    "gallery/index.html",
+    "ledger/index.html",
+    "ledger/rows.html",
+    "parts/codes.html",
+    "api/codes.html",
+    "nbs/2_codes/00_projection.html",
+    "nbs/experiments/codes/counterexample.html",
+    "play/points.html",
+    "play/assignment.html",
+    "play/corner.html",
+    "play/regions.html",
+    "play/map.html",
+    "cite.html",
+)
+
+
+@pytest.mark.parametrize("scheme, width", [("light", 1400), ("dark", 390)])
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_page_fits_and_asks_nothing_of_the_network(opened, name, scheme, width):
+    page = opened(name, color_scheme=scheme, width=width)
+    page.wait_for_load_state("load")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width + 1
+    assert page.locator("h1").first.is_visible()
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    bright = sum(int(x) for x in re.findall(r"\d+", background)[:3]) > 380
+    assert bright == (scheme == "light")
+
+
+def test_mathematics_is_drawn_without_the_network(opened):
+    with_math = next(
+        path for path in (*LESSONS, *EXPERIMENTS) if re.search(r"\$[^$]+\$", path.read_text(encoding="utf-8"))
+    )
+    page = opened(with_math.relative_to(ROOT).with_suffix(".html").as_posix())
+    page.wait_for_selector("mjx-container svg")
+
+
+def test_the_ledger_is_filtered_and_keeps_its_filter_in_the_address(opened):
+    rows = ledger_rows()
+    page = opened("ledger/rows.html", "?verdict=refuted")
+    shown = page.locator(".ledger tbody tr:visible")
+    refuted = [r for r in rows.values() if r["verdict"] == "refuted"]
+    assert shown.count() == len(refuted)
+    page.get_by_label("source").select_option("Thesis")
+    page.get_by_label("chapter").select_option("Thesis, chapter 5")
+    page.get_by_label("kind").select_option("claim")
+    assert shown.count() == sum(r["source"] == "thesis_5" and r["kind"] == "claim" for r in refuted)
+    page.get_by_label("words").fill("false minima")
+    assert shown.count() == 1 and "thesis.s5_7_2.false_minima" in shown.first.inner_text()
+    again = opened("ledger/rows.html", "#thesis.s5_7_2.false_minima")
+    assert again.locator(".ledger tbody tr:visible").count() == len(rows)
+    assert again.locator("[id='thesis.s5_7_2.false_minima']").is_visible()
+
+
+def test_the_ledger_and_the_gallery_stand_without_scripts(opened):
+    page = opened("ledger/rows.html", java_script_enabled=False)
+    assert page.locator(".ledger tbody tr:visible").count() == len(ledger_rows())
+    page = opened("gallery/index.html", java_script_enabled=False)
+    total = sum(len(facts["figures"]) for facts in read_facts(ROOT / "figures").values())
+    assert page.locator(".card:visible").count() == total
+
+
+def test_the_gallery_is_filtered(opened):
+    page = opened("gallery/index.html")
+    page.get_by_label("part", exact=True).select_option("ndim")
+    facts = read_facts(ROOT / "figures")
+    assert page.locator(".card:visible").count() == len(facts["ndim"]["figures"])
+    page.get_by_label("words").fill("no such words")
+    assert page.locator(".card:visible").count() == 0
+
+
+def test_a_search_finds_a_function(opened):
+    page = opened("search.html", "?q=binarize")
+    page.wait_for_selector("#search-results li a")
+    assert page.locator("#search-results li a[href*='api/codes.html']").count() >= 1
+
+
+def test_a_reader_gets_to_a_page_by_keyboard(opened):
+    page = opened("index.html")
+    link = page.get_by_role("link", name=re.compile("Nearest corner")).first
+    link.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#play-corner .bits")
+    assert Path(page.url).name == "corner.html"
+
+
+def test_the_workflow_runs_what_the_makefile_has():
+    import yaml
+
+    jobs = yaml.safe_load((ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8"))["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert commands == ["bash .ci/run", "make book"]
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert {"book", "test", "lab"} <= set(targets) and (ROOT / ".ci/run").exists()
+    upload = next(step for step in jobs["site"]["steps"] if "upload" in step.get("uses", ""))
+    assert ROOT / upload["with"]["path"] == BOOK / "html"

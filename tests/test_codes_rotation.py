@@ -130,6 +130,29 @@ def test_rotation_heads_learn_and_come_back(tmp_path, change):
     assert (again.encode_texts(texts) == e.encode_texts(texts)).all() and again.config == e.config
 
 
+@pytest.mark.parametrize("features, dim", [(24, 24), (24, 8), (96, 24), (24, 48)])
+def test_a_sharpness_that_follows_the_data_lights_half_of_the_bits(tmp_path, features, dim):
+    images, texts = views(300, features)
+    e = CodeEncoder.preset("best", dim=dim, epochs=0, ridge=None, spread=None).fit(images, texts)
+    share = e.encode_images(images).mean()
+    assert 0.4 < share < 0.6
+    fixed = CodeEncoder.preset("best", dim=dim, epochs=0, ridge=None, spread=None, sharpness=100.0)
+    assert fixed.fit(images, texts).encode_images(images).mean() < share
+    e.save(tmp_path / "heads")
+    again = CodeEncoder.load(tmp_path / "heads")
+    assert (again.encode_images(images) == e.encode_images(images)).all()
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_an_encoder_keeps_its_budget(tmp_path, most):
+    images, texts = views()
+    e = CodeEncoder.preset("few", dim=16, most=most, epochs=3, batch_size=32).fit(images, texts)
+    both = np.concatenate([e.encode_images(images), e.encode_texts(texts)])
+    assert 1 <= both.sum(1).min() and both.sum(1).max() <= most
+    e.save(tmp_path / "heads")
+    assert (CodeEncoder.load(tmp_path / "heads").encode_texts(texts) == e.encode_texts(texts)).all()
+
+
 def test_the_estimator_of_scikit_learn():
     from sklearn.base import clone
     from sklearn.model_selection import GridSearchCV

@@ -134,7 +134,7 @@ DRAWN_TOGETHER = {
     "formats": "fp32 fp16 bf16 e4m3 e5m2",
     "losses": "pairs axis slice sigmoid",
     "forms": "direct gram streaming einsum",
-    "objectives": "clip siglip barlow pcl",
+    "encoders": "clip siglip barlow pcl clip_vit default untrained untrained_vit pixels",
 }
 
 

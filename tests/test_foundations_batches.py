@@ -13,7 +13,6 @@ from brace_nb.foundations import (
     TRAINING_DESIGNERS,
     ByteBPE,
     CaptionSampler,
-    EncoderConfig,
     PictureSampler,
     TrainingConfig,
     TupleBatches,
@@ -21,7 +20,6 @@ from brace_nb.foundations import (
     build_encoder,
     clip_loss,
     learning_rate,
-    load_emoji,
     make_optimizer,
     on_background,
     pair_weights,
@@ -32,18 +30,7 @@ from brace_nb.foundations import (
     tuple_loss,
 )
 
-
-SMALL = EncoderConfig(
-    embed_dim=16, text_width=32, text_heads=1, text_layers=1, vocab_size=300, context_length=16
-)
-RECIPE = TrainingConfig(
-    steps=20, batch_size=8, texts=3, warmup=3, languages=("en", "ig"), split="val"
-)  # Igbo lacks names: absent views too
-
-
-@pytest.fixture(scope="module")
-def tuples():
-    return load_emoji()
+from made_encoders import RECIPE, TINY
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +53,7 @@ def test_batches_never_repeat_within_an_epoch(n, size, seed, epoch):
 
 
 def test_a_step_depends_on_seed_and_number_only(tuples, tokenizer):
-    encoder = build_encoder(SMALL, tokenizer)
+    encoder = build_encoder(TINY, tokenizer)
     a, b, other = (
         TupleBatches(tuples, dataclasses.replace(RECIPE, languages=("en", "sw")), encoder, seed=s)
         for s in (1, 1, 2)
@@ -160,7 +147,7 @@ def test_captions_that_do_not_exist_are_absent(tuples, tokenizer):
     captions, rng = CaptionSampler(tuples, ids, RECIPE, tokenizer), np.random.default_rng(0)
     silent = {int(i) for i, t in zip(ids, tuples.names("ig", ids)) if t is None}
     assert silent and all((captions.draw(rng, "ig", i) is None) == (i in silent) for i in ids)
-    batches = TupleBatches(tuples, RECIPE, build_encoder(SMALL, tokenizer), 0)
+    batches = TupleBatches(tuples, RECIPE, build_encoder(TINY, tokenizer), 0)
     for step in range(6):
         images, tokens, present = batches(step)
         ids = set(batch_ids(batches.ids, 8, 0, step))
@@ -248,7 +235,7 @@ def test_learning_rate():
 
 
 def test_weight_decay_only_where_it_belongs(tokenizer):
-    model = build_encoder(SMALL, tokenizer).model
+    model = build_encoder(TINY, tokenizer).model
     optimizer = make_optimizer(model, TrainingConfig(weight_decay=0.3))
     names = {id(p): n for n, p in model.named_parameters()}
     decayed, free = ({names[id(p)] for p in g["params"]} for g in optimizer.param_groups)
@@ -266,7 +253,7 @@ def test_tuple_loss_is_the_weighted_mean_of_pairs(tuples, tokenizer):
     config = dataclasses.replace(
         RECIPE, languages=("en",), texts=2, bfloat16=False, picture_weight=0.25, text_weight=2.0
     )
-    encoder = build_encoder(SMALL, tokenizer)
+    encoder = build_encoder(TINY, tokenizer)
     images, tokens, present = TupleBatches(tuples, config, encoder, 0)(0)
     assert present is None
     with torch.no_grad():
@@ -287,7 +274,7 @@ def test_tuple_loss_is_the_weighted_mean_of_pairs(tuples, tokenizer):
 
 
 def test_mixed_precision_is_close(tuples, tokenizer):
-    encoder = build_encoder(SMALL, tokenizer)
+    encoder = build_encoder(TINY, tokenizer)
     batch = TupleBatches(tuples, RECIPE, encoder, 0)(0)
     with torch.no_grad():
         half, full = (

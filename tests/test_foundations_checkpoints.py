@@ -8,25 +8,15 @@ import torch
 from torch.nn import functional as F
 
 from brace_nb.foundations import (
-    EncoderConfig,
     build_encoder,
     import_open_clip,
-    load_emoji,
     load_encoder,
     on_background,
     save_encoder,
     weights_hash,
 )
 
-
-SMALL = EncoderConfig(
-    embed_dim=32, text_width=32, text_heads=2, text_layers=2, vocab_size=512, context_length=12
-)
-
-
-@pytest.fixture(scope="module")
-def tuples():
-    return load_emoji()
+from made_encoders import SMALL
 
 
 @pytest.fixture(scope="module")

@@ -13,21 +13,12 @@ from brace_nb.foundations import (
     build_encoder,
     encode_tokens,
     import_open_clip,
-    load_emoji,
     on_background,
     train_bpe,
     weights_hash,
 )
 
-
-SMALL = EncoderConfig(
-    embed_dim=32, text_width=32, text_heads=2, text_layers=2, vocab_size=512, context_length=12
-)
-
-
-@pytest.fixture(scope="module")
-def tuples():
-    return load_emoji()
+from made_encoders import SMALL
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from brace_nb.foundations import (
     TwoViews,
     batch_statistics,
     build_encoder,
-    load_emoji,
     load_encoder,
     save_encoder,
     train_objective,
@@ -24,11 +23,6 @@ from brace_nb.foundations import (
 SMALL = EncoderConfig(embed_dim=16, image_model="test_resnet", text_width=32, text_heads=1, vocab_size=400)
 RECIPE = TrainingConfig(steps=4, batch_size=16, warmup=1, languages=("en",), pictures=1, texts=1)
 EXTRA = ObjectiveConfig(projector=32, clusters=(4, 8), cluster_every=2)
-
-
-@pytest.fixture(scope="module")
-def tuples():
-    return load_emoji()
 
 
 @pytest.mark.parametrize("objective", list(OBJECTIVES))

@@ -12,32 +12,18 @@ import pytest
 import torch
 
 from brace_nb.foundations import (
-    EncoderConfig,
-    TrainingConfig,
-    load_emoji,
     load_encoder,
     train_encoder,
     weights_hash,
 )
 
-
-SMALL = EncoderConfig(
-    embed_dim=16, text_width=32, text_heads=1, text_layers=1, vocab_size=300, context_length=16
-)
-RECIPE = TrainingConfig(
-    steps=20, batch_size=8, texts=3, warmup=3, languages=("en", "ig"), split="val"
-)  # Igbo lacks names: absent views too
-
-
-@pytest.fixture(scope="module")
-def tuples():
-    return load_emoji()
+from made_encoders import RECIPE, TINY
 
 
 @pytest.fixture(scope="module")
 def straight(tuples):
     "Twenty steps without interruption."
-    return train_encoder(tuples, SMALL, RECIPE, seed=3, progress=False)
+    return train_encoder(tuples, TINY, RECIPE, seed=3, progress=False)
 
 
 def test_it_learns(straight):
@@ -51,10 +37,10 @@ def state(encoder):
 
 
 def test_same_seed_same_bits_other_seed_other_bits(tuples, straight):
-    assert state(train_encoder(tuples, SMALL, RECIPE, seed=3, progress=False)[0]) == state(straight[0])
+    assert state(train_encoder(tuples, TINY, RECIPE, seed=3, progress=False)[0]) == state(straight[0])
     assert state(
-        train_encoder(tuples, SMALL, dataclasses.replace(RECIPE, steps=2), seed=4, progress=False)[0]
-    ) != state(train_encoder(tuples, SMALL, dataclasses.replace(RECIPE, steps=2), seed=3, progress=False)[0])
+        train_encoder(tuples, TINY, dataclasses.replace(RECIPE, steps=2), seed=4, progress=False)[0]
+    ) != state(train_encoder(tuples, TINY, dataclasses.replace(RECIPE, steps=2), seed=3, progress=False)[0])
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "crash"])
@@ -70,7 +56,7 @@ def test_ten_steps_and_ten_more_equal_twenty(tuples, straight, tmp_path, how):
     with pytest.raises(KeyboardInterrupt if how == "ctrl-c" else RuntimeError):
         train_encoder(
             tuples,
-            SMALL,
+            TINY,
             RECIPE,
             tmp_path,
             seed=3,
@@ -81,7 +67,7 @@ def test_ten_steps_and_ten_more_equal_twenty(tuples, straight, tmp_path, how):
         )
     assert [p.name for p in tmp_path.iterdir()] == ["state.safetensors"]
     encoder, history = train_encoder(
-        tuples, SMALL, RECIPE, tmp_path, seed=3, progress=False, monitor=lambda e: dict(n=2), monitor_every=5
+        tuples, TINY, RECIPE, tmp_path, seed=3, progress=False, monitor=lambda e: dict(n=2), monitor_every=5
     )
     assert (
         state(encoder) == state(straight[0])
@@ -102,7 +88,7 @@ def test_ten_steps_and_ten_more_equal_twenty(tuples, straight, tmp_path, how):
     begun = time.process_time()
     again, same = train_encoder(
         tuples,
-        SMALL,
+        TINY,
         RECIPE,
         tmp_path,
         seed=3,
@@ -114,12 +100,13 @@ def test_ten_steps_and_ten_more_equal_twenty(tuples, straight, tmp_path, how):
 
 def test_kill_9_in_the_middle(tuples, straight, tmp_path):
     script = f"""
-import torch; torch.set_num_threads({torch.get_num_threads()})
-from tests.test_foundations_runs import *
+import sys, time, torch; torch.set_num_threads({torch.get_num_threads()}); sys.path.insert(0, "tests")
+from brace_nb.foundations import load_emoji, train_encoder
+from made_encoders import RECIPE, TINY
 def slowly(encoder):
     time.sleep(0.2)
     return {{}}
-train_encoder(load_emoji(), SMALL, RECIPE, {str(tmp_path)!r}, seed=3, save_every=1, progress=False,
+train_encoder(load_emoji(), TINY, RECIPE, {str(tmp_path)!r}, seed=3, save_every=1, progress=False,
               monitor=slowly, monitor_every=1)"""
     child = subprocess.Popen([sys.executable, "-c", script], cwd=os.path.dirname(os.path.dirname(__file__)))
     try:
@@ -139,7 +126,7 @@ train_encoder(load_emoji(), SMALL, RECIPE, {str(tmp_path)!r}, seed=3, save_every
         and (tmp_path / "state.safetensors").exists()
         and not (tmp_path / "training.json").exists()
     )
-    encoder, history = train_encoder(tuples, SMALL, RECIPE, tmp_path, seed=3, progress=False)
+    encoder, history = train_encoder(tuples, TINY, RECIPE, tmp_path, seed=3, progress=False)
     assert state(encoder) == state(straight[0]) and history["loss"] == straight[1]["loss"]
 
 
@@ -147,7 +134,7 @@ def test_monitoring_changes_nothing(tuples, straight):
     x = tuples.images("noto", range(3))
     encoder, _ = train_encoder(
         tuples,
-        SMALL,
+        TINY,
         RECIPE,
         seed=3,
         progress=False,
@@ -159,33 +146,31 @@ def test_monitoring_changes_nothing(tuples, straight):
 
 def test_another_run_in_the_folder_is_an_error(tuples, tmp_path):
     short = dataclasses.replace(RECIPE, steps=2)
-    first, _ = train_encoder(tuples, SMALL, short, tmp_path, progress=False)
+    first, _ = train_encoder(tuples, TINY, short, tmp_path, progress=False)
     for config, seed, words in (
         (dataclasses.replace(short, learning_rate=0.5), 0, "training.learning_rate: 0.001 there, 0.5 here"),
         (short, 1, "run.seed"),
     ):
         with pytest.raises(ValueError, match=words):
-            train_encoder(tuples, SMALL, config, tmp_path, seed=seed, progress=False)
+            train_encoder(tuples, TINY, config, tmp_path, seed=seed, progress=False)
     with pytest.raises(ValueError, match="encoder.embed_dim"):
-        train_encoder(tuples, dataclasses.replace(SMALL, embed_dim=8), short, tmp_path, progress=False)
-    other, _ = train_encoder(tuples, SMALL, short, tmp_path, seed=1, resume=False, progress=False)
+        train_encoder(tuples, dataclasses.replace(TINY, embed_dim=8), short, tmp_path, progress=False)
+    other, _ = train_encoder(tuples, TINY, short, tmp_path, seed=1, resume=False, progress=False)
     assert state(other) != state(first) and state(load_encoder(tmp_path)) == state(other)
 
 
 def test_a_damaged_state_says_so(tuples, tmp_path):
     (tmp_path / "state.safetensors").write_bytes(b"half a file")
     with pytest.raises(ValueError, match="not a readable training state"):
-        train_encoder(tuples, SMALL, RECIPE, tmp_path, progress=False)
+        train_encoder(tuples, TINY, RECIPE, tmp_path, progress=False)
     (tmp_path / "training.json").write_text("{")
     with pytest.raises(ValueError, match="damaged"):
-        train_encoder(tuples, SMALL, RECIPE, tmp_path, progress=False)
+        train_encoder(tuples, TINY, RECIPE, tmp_path, progress=False)
 
 
 def test_divergence_is_an_error(tuples):
     with pytest.raises(FloatingPointError, match="Lower the learning rate"):
-        train_encoder(
-            tuples, SMALL, dataclasses.replace(RECIPE, learning_rate=1e30, warmup=0), progress=False
-        )
+        train_encoder(tuples, TINY, dataclasses.replace(RECIPE, learning_rate=1e30, warmup=0), progress=False)
 
 
 @pytest.mark.parametrize(
@@ -199,10 +184,10 @@ def test_divergence_is_an_error(tuples):
 )
 def test_recipes_that_do_not_fit_the_data(tuples, values, words):
     with pytest.raises(ValueError, match=words):
-        train_encoder(tuples, SMALL, dataclasses.replace(RECIPE, **values), progress=False)
+        train_encoder(tuples, TINY, dataclasses.replace(RECIPE, **values), progress=False)
 
 
 @pytest.mark.gpu
 def test_cuda_learns(tuples):
-    _, history = train_encoder(tuples, SMALL, RECIPE, device="cuda", progress=False)
+    _, history = train_encoder(tuples, TINY, RECIPE, device="cuda", progress=False)
     assert np.mean(history["loss"][-4:]) < np.mean(history["loss"][:4])

@@ -6,12 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.foundations import ByteBPE, clean_text, load_emoji, split_words, train_bpe
-
-
-@pytest.fixture(scope="module")
-def tuples():
-    return load_emoji()
+from brace_nb.foundations import ByteBPE, clean_text, split_words, train_bpe
 
 
 @pytest.fixture(scope="module")

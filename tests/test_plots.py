@@ -11,6 +11,7 @@ import pytest
 
 from brace_nb.companion import (
     PALETTE,
+    direct_labels,
     dots_by_seed,
     grouped_bars,
     heatmap,
@@ -127,7 +128,7 @@ def test_heatmap_writes_its_numbers():
         ax.imshow(percent, vmin=0, vmax=100, cmap="Blues")
         for (i, j), v in np.ndenumerate(percent):
             color = "white" if v > 60 else "black"
-            ax.text(j, i, f"{v:.0f}", ha="center", va="center", fontsize=6, color=color)
+            ax.text(j, i, f"{v:.0f}", ha="center", va="center", fontsize=6.5, color=color)
         ax.set_xticks(range(4), names)
         ax.set_yticks(range(4), names)
         ax.grid(False)
@@ -143,7 +144,24 @@ def test_heatmap_writes_its_numbers():
 
 def test_heatmap_ink_follows_the_brightness_of_the_cell():
     _, ax = plt.subplots()
-    image = heatmap(ax, [[0.0, 1.0, np.nan]], None, ["low", "high", "none"], "{:.0f}", cmap="cividis")
+    image = heatmap(ax, [[0.0, 1.0, np.nan]], None, ["low", "high", "none"], "{:.0f}", cmap="viridis")
     assert {t.get_text(): t.get_color() for t in ax.texts} == {"0": "white", "1": "black"}
     assert image.get_array().shape == (1, 3) and not ax.get_yticks().size
     plt.close("all")
+
+
+def test_names_beside_their_lines_do_not_touch():
+    use_style()
+    fig, ax = panel(width=3.3, height=2)
+    for k in range(6):
+        ax.plot([0, 1, np.nan], [0, 0.01 * k, 1], label=f"line {k}")
+    ax.plot([0, 1], [1, 1])  # without a name
+    texts = direct_labels(ax)
+    fig.draw_without_rendering()
+    boxes = [t.get_window_extent() for t in texts]
+    assert [t.get_text() for t in texts] == [f"line {k}" for k in range(6)]
+    assert [b.y0 for b in boxes] == sorted(b.y0 for b in boxes)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert all(t.xy == (1, 0.01 * k) for k, t in enumerate(texts))
+    assert all(np.dot(t.get_color(), [0.299, 0.587, 0.114]) < 0.46 for t in texts)
+    plt.close(fig)

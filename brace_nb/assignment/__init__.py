@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy(
     solvers="assign Assignment",
     methods="AssignmentMethod METHODS PRESETS",
     certificate="upper_bound",
+    many="assign_many PricedAssignment priced_assignment",
     selections="SELECTIONS",
     recursion="cost_of_picking recurse",
     soft="gumbel_rounds sinkhorn_plan SOFT_METHODS straight_through_assignment",
@@ -22,13 +23,15 @@ __getattr__, __dir__, __all__ = lazy(
     precision_grid="DISTRIBUTION_TITLES METHOD_TITLES PrecisionGrid",
     cycles="cycle_lengths cycle_sum derangements dickman expected_cycle_sum expected_longest "
     "GOLOMB_DICKMAN longest_cycle_counts longest_cycle_probabilities longest_density",
+    expectation="expectation_loss soft_fixed_points",
     losses="assignment_loss AssignmentLoss attribution best_permutation complete_permutation "
     "descent_direction learning_rate_factor LOSS_SOLVERS LOSSES",
+    judgements="JUDGEMENT_TABLES Judgements judged_agreement read_judgements",
     token_scores="bertscore inverse_document_frequency lisascore TokenScore",
     sentences="corrupt_sentence CORRUPTIONS damage_correlation sentence_encoder SentenceEncoder "
     "SentenceTokens",
-    network="agreement_loss agreement_loss_floor ARCHITECTURES AssignmentNetwork NetworkArchitecture "
-    "SIX_LAYER_NETWORKS SixLayerStack",
+    network="agreement_loss agreement_loss_floor line_loss ARCHITECTURES AssignmentNetwork "
+    "NetworkArchitecture SIX_LAYER_NETWORKS SixLayerStack",
     training="compare_methods diagonal_hit_rate optimal_matrix SixLayerTraining train_network "
     "train_six_layers TrainedNetwork",
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 # %% auto #0
-__all__ = ['CALLED', 'INLINED', 'KERNELS', 'solve_exact', 'solve_one']
+__all__ = ['CALLED', 'INLINED', 'KERNELS', 'solve_exact', 'solve_one', 'solve_prices']
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
 def _read_costs(c, b, weight, flip, s):
@@ -281,15 +281,41 @@ def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
     return worst
 
 
-def solve_one(c, sign, pairs, facts):
-    "Write pairs (2, k), total and gap (2) of one matrix (h, w); is that the whole answer?"
+def solve_one(c, sign, pairs):
+    "Write pairs (2, k) of one matrix (h, w); its total and gap, which is NaN when there is more to say."
     h, w = c.shape
-    one, k = c.reshape(1, h, w), pairs.shape[1]
-    worst = solve_exact(one, sign, 0, 0.0, pairs.reshape(2, 1, k), facts.reshape(2, 1), 0, 1)
-    return worst < 2 and facts[1] == facts[1]
+    one, k, facts = c.reshape(1, h, w), pairs.shape[1], np.zeros((2, 1))
+    if solve_exact(one, sign, 0, 0.0, pairs.reshape(2, 1, k), facts, 0, 1) == 2:
+        return 0.0, np.nan
+    return facts[0, 0], facts[1, 0]
+
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #b4f10f55
+def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
+    "As `solve_exact`, and the prices of all rows (B, h) and columns (B, w), in units of c."
+    h, w, worst = c.shape[1], c.shape[2], 0
+    n, m = min(h, w), max(h, w)
+    s, v, d, length = np.empty((n, m)), np.empty(m), np.empty(m), np.empty(m)
+    x, y, before = np.empty(n, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
+    done, free = np.empty(m, np.int64), np.empty(m, np.int64)
+    for b in range(c.shape[0]):
+        status = _read_costs(c, b, -sign, h > w, s)
+        worst = max(worst, status)
+        if status == 2:
+            continue
+        bound = -_exact(s, x, status == 1, v, d, length, y, before, done, free)
+        if np.isnan(bound):
+            _write_none(b, pairs, facts)
+            continue
+        short, long = (col_prices, row_prices) if h > w else (row_prices, col_prices)
+        for i in range(n):
+            short[b, i] = -sign * (s[i, x[i]] - v[x[i]])
+        for j in range(m):
+            long[b, j] = -sign * d[j]
+        _write_exact(c, b, sign, x, h > w, bound, before, pairs, facts)
+    return worst
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #acfb6989
-CALLED = (_least, _shortest_path, solve_exact, solve_one)
+CALLED = (_least, _shortest_path, solve_exact, solve_one, solve_prices)
 INLINED = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _augment, _dual_bound, _begin, _exact)
 INLINED += (_write_exact, _write_none)
 KERNELS = CALLED + INLINED

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..core.arguments import checked, floats, positive, size, tensor
 
 # %% auto #0
-__all__ = ['ARCHITECTURES', 'SIX_LAYER_NETWORKS', 'NetworkArchitecture', 'AssignmentNetwork', 'agreement_loss',
+__all__ = ['ARCHITECTURES', 'SIX_LAYER_NETWORKS', 'NetworkArchitecture', 'AssignmentNetwork', 'line_loss', 'agreement_loss',
            'agreement_loss_floor', 'SixLayerStack']
 
 # %% ../../nbs/4_assignment/06_network.ipynb #9ff4f72d
@@ -125,6 +125,18 @@ class AssignmentNetwork(nn.Module):
             if not self.ends and i < self.count - 1:
                 y = nn.functional.gelu(y)
         return (self.ends[1](y)[..., 0] if self.ends else y).reshape(x.shape)
+
+# %% ../../nbs/4_assignment/06_network.ipynb #679de4fe
+@checked(y=floats("... h w"), truth=tensor("... h w"))
+def line_loss(
+    y: Tensor,  # Logits of the cells, shape (..., h, w)
+    truth: Tensor,  # Assignment with a cell in every short line, 0/1, shape (..., h, w)
+) -> Tensor:  # Mean over short lines and batch
+    "Cross-entropy of every short line (columns when square) against its own cell."
+    if y.shape[-2] >= y.shape[-1]:
+        y, truth = y.mT, truth.mT
+    own = truth.to(torch.uint8).argmax(-1)
+    return nn.functional.cross_entropy(y.flatten(0, -2), own.flatten())
 
 # %% ../../nbs/4_assignment/06_network.ipynb #7205df86
 @checked(y=floats("... h w"), truth=tensor("... h w"), temperature=positive)

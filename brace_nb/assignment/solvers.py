@@ -20,6 +20,7 @@ from .exact_kernels import solve_exact, solve_one
 from .methods import METHODS
 from .metrics import check_cost
 from .selections import SELECTIONS
+from .special_costs import assign_sparse, dense_cost, is_sparse, limited, without_limited
 from ..core import like
 
 # %% auto #0
@@ -137,10 +138,11 @@ def _one_exact(cost, sign):
     dtype = cost.dtype  # a foreign byte order is another object
     if dtype is not _FLOAT64 and dtype is not _FLOAT32:
         return None
-    pairs, facts = np.empty((2, min(cost.shape)), _INT64), np.empty(2)
-    if not compiled(solve_one)(cost, sign, pairs, facts):
+    pairs = np.empty((2, min(cost.shape)), _INT64)
+    total, gap = compiled(solve_one)(cost, sign, pairs)
+    if gap != gap:
         return None
-    return tuple.__new__(Assignment, (pairs[0], pairs[1], np.True_, facts[0], facts[1]))
+    return tuple.__new__(Assignment, (pairs[0], pairs[1], np.True_, np.float64(total), np.float64(gap)))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #cf5d0229
 def _by_function(s, network, options):
@@ -175,6 +177,9 @@ def _by_tensors(cost, sign, method, options, sweeps):
     return Assignment(*(like(f.reshape((*lead, *f.shape[1:])), cost) for f in a))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #a0908d69
+_USUAL = "stepped", 10, 2, 0, 2.0, 0.02, 0.002  # the defaults of `assign`
+
+
 @lru_cache(256, typed=True)
 def _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest):
     "Raise ValueError for an option out of range; remembered, because it costs as much as a solver."
@@ -207,10 +212,27 @@ def _solve(cost, sign, method, options, sweeps):
     count = {"greedy_delta": options["lookahead"], "recursive_top2": options["steps"]}.get(method, 0)
     return _by_kernel(cost, sign, kernel, count, 1 / options["factor"], sweeps)
 
+# %% ../../nbs/4_assignment/01_solvers.ipynb #f0585d71
+def _assign(cost, sign, method, options, sweeps, cost_limit):
+    "The answer for any cost."
+    if not callable(method) and (not isinstance(method, str) or method not in METHODS):
+        raise ValueError(f"unknown method; got {method!r}. Choose one of {', '.join(METHODS)}.")
+    if is_sparse(cost) and method == "exact" and cost_limit is None:
+        return Assignment(*assign_sparse(cost, sign))
+    cost = dense_cost(cost, sign)
+    if cost_limit is not None:
+        a = _assign(limited(cost, cost_limit, sign), sign, method, options, sweeps, None)
+        return Assignment(*without_limited(a, cost, cost_limit, sign))
+    if method == "exact" and not _elsewhere(cost):
+        return _by_kernel(cost, sign, solve_exact, 0, 0.0, 0)
+    if isinstance(method, str) and method.startswith("recursive"):
+        method = _recursive_for(np.shape(cost)[-2:], method, options)
+    return _solve(cost, sign, method, options, 0 if method == "exact" else sweeps)
+
 # %% ../../nbs/4_assignment/01_solvers.ipynb #546c430a
 def assign(
-    cost: Tensor
-    | np.ndarray,  # Costs (..., h, w), any real dtype; +inf forbids a cell (-inf when maximizing)
+    cost: Tensor | np.ndarray,  # Costs (..., h, w), any real dtype; +inf (maximizing: -inf) forbids a cell,
+    # and so does a mask or a missing entry of a sparse matrix
     maximize: bool = False,  # Are these scores, of which more is better?
     method: str | Callable = "exact",  # A key of `METHODS`, or a function from scores (B, h, w) to scores
     *,
@@ -224,16 +246,16 @@ def assign(
     coldest: float = 0.002,  # Sinkhorn: last temperature, relative to the range of the scores
     seed: int = 0,  # Gumbel: the same seed gives the same answer
     sweeps: int = 0,  # Price sweeps that tighten the certificate of an approximate method
+    cost_limit: float | None = None,  # Pairs that cost more are not made (maximizing: that score less)
 ) -> Assignment:  # Rows, cols, valid, total and certified gap per matrix
     "Linear sum assignment of one matrix or a batch (thesis, chapter 6); `assign(cost)[:2]` is as in SciPy."
-    if not callable(method) and (not isinstance(method, str) or method not in METHODS):
-        raise ValueError(f"unknown method; got {method!r}. Choose one of {', '.join(METHODS)}.")
-    _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest)
+    if (select, steps, lookahead, sweeps, factor, temperature, coldest) != _USUAL:
+        _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest)
     sign = 1.0 if maximize else -1.0
-    if method == "exact" and not _elsewhere(cost):
-        return _one_exact(cost, sign) or _by_kernel(cost, sign, solve_exact, 0, 0.0, 0)
+    if method == "exact" and cost_limit is None:
+        found = _one_exact(cost, sign)
+        if found is not None:
+            return found
     options = dict(select=select, steps=steps, factor=factor, lookahead=lookahead)
     options |= dict(temperature=temperature, noise=noise, coldest=coldest, seed=seed)
-    if isinstance(method, str) and method.startswith("recursive"):
-        method = _recursive_for(np.shape(cost)[-2:], method, options)
-    return _solve(cost, sign, method, options, 0 if method == "exact" else sweeps)
+    return _assign(cost, sign, method, options, sweeps, cost_limit)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .losses import assignment_loss, best_permutation
 from .metrics import agreement, sample_matrices, to_matrix
-from .network import AssignmentNetwork, SixLayerStack, agreement_loss
+from .network import AssignmentNetwork, SixLayerStack, agreement_loss, line_loss
 from .solvers import assign
 from ..core import Bar, as_tensor, like, train
 from ..core.arguments import checked, finite, floats, tensor
@@ -54,7 +54,7 @@ def train_network(
     steps: int = 1000,  # Batches
     batch_size: int = 100,  # Fresh matrices of each
     learning_rate: float = 2e-3,  # Peak of AdamW's, one cosine down to 0
-    temperature: float = 0.1,  # Of `agreement_loss`; 1 is the thesis
+    temperature: float | None = 0.1,  # Of `agreement_loss`; 1 is the thesis; None trains with `line_loss`
     every: int = 100,  # Steps between entries of the history
     seed: int = 0,  # Of the matrices
 ) -> TrainedNetwork:  # The network and its history
@@ -68,6 +68,8 @@ def train_network(
         x = sample_matrices("uniform", (batch_size, *network.shape), seed=(seed + 1) * 10_000_019 + step)
         last["truth"], y = optimal_matrix(x), network(x)
         last["y"] = y.softmax(_along(y))
+        if temperature is None:
+            return line_loss(y, last["truth"])
         return agreement_loss(last["y"], last["truth"], temperature)
 
     def note(state):

@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy(
         "cost_of_first_descent counterexample counterexample_interval interior_minimum_interval "
         "stop_at_first_descent"
     ),
+    few_bits="binarize_at_most nearest_corner",
     packing="active_bits pack pack_ternary unpack unpack_ternary",
     similarity=(
         "CODE_MEASURES cosine_similarity hamming_similarity jaccard similarity_by_product ternary_jaccard"
@@ -25,11 +26,15 @@ __getattr__, __dir__, __all__ = lazy(
     inverted_search="InvertedIndex",
     files="binarize_file",
     code_formats="CODE_FORMATS code_indices code_recall code_tokens codes_from_indices stored_bytes",
+    databases="RECIPES bit_strings code_literals fill_sqlite search_sqlite",
+    commands="add_code_commands",
+    stored_codes="load_codes save_codes",
+    own_embeddings="encode_files report_lines search_files",
     common_space="CommonSpace fit_common_space",
     rotation_heads="RotationHead active_bits_loss distillation_loss straight_through",
     head_training="PRESETS",
     code_encoder="CodeEncoder",
-    heads="BinaryHead TernaryHead alignment_loss nearest_corner uniformity_loss",
+    heads="BinaryHead TernaryHead alignment_loss uniformity_loss",
     emoji_codes=(
         "EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs untrained_heads"
     ),

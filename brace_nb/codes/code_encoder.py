@@ -11,6 +11,7 @@ import json
 import torch
 
 from .code_formats import CODE_FORMATS, code_recall, coded_as
+from .few_bits import project
 from brace_nb.codes.head_training import (
     PRESETS,
     EpochEnd,
@@ -23,7 +24,6 @@ from brace_nb.codes.head_training import (
 from .heads import BinaryHead
 from .packing import pack, pack_ternary
 from .pairing import embedding_tensor, paired_embeddings
-from .projection import binarize, ternarize
 from ..core import atomic_path, existing_file, like, malformed, train
 from ..foundations import clip_loss
 
@@ -47,7 +47,7 @@ class CodeEncoder:
         *,
         start: str = "random",  # "random" weights as the post, or a "rotation" in a common space
         shared: bool = False,  # One head for both modalities
-        sharpness: float = 20.0,  # Of the softplus (start="rotation")
+        sharpness: float | None = 20.0,  # Of the softplus (start="rotation"); None: half of the bits
         spread: float | None = None,  # Weights of the common space; None: none (start="rotation")
         ridge: float | None = None,  # Of its memory; None: no memory (start="rotation")
         width: float = 10.0,  # Of the memory's kernel
@@ -61,6 +61,7 @@ class CodeEncoder:
         distill: float = 0.0,  # Weight of `distillation_loss` from the embeddings before the heads
         distill_scale: float = 30.0,  # Scale of the known similarities in it
         bits: float | None = None,  # End where the median of active bits has come down to this
+        most: int | None = None,  # Active bits of every code at most; None: as many as are nearest
         distinct: bool = False,  # No text twice in a batch; an epoch is every text once
         epochs: int = 20,  # Passes over the pairs; 0 leaves heads that start from a rotation as they are
         batch_size: int = 256,  # Pairs per step; an incomplete last batch is left out
@@ -79,12 +80,12 @@ class CodeEncoder:
     @classmethod
     def preset(
         cls,
-        name: str = "best",  # "post" or "best"
+        name: str = "best",  # "post", "best" or "few"
         **changes,  # Options to set otherwise
     ) -> CodeEncoder:
-        "Options by name: `post` trains exactly as the post, `best` is chosen on validation concepts."
+        "Options by name: `post` trains as the post, `best` dense codes, `few` codes of at most 20 bits."
         if name not in PRESETS:
-            raise ValueError(f"presets are {' and '.join(PRESETS)}; got {name!r}.")
+            raise ValueError(f"presets are {', '.join(PRESETS)}; got {name!r}.")
         return cls(**PRESETS[name] | changes)
 
     def get_params(self, deep: bool = True) -> dict:
@@ -232,8 +233,8 @@ class CodeEncoder:
         "Codes of images or texts."
         if modality not in ("image", "text"):
             raise ValueError(f"the modality must be 'image' or 'text'; got {modality!r}.")
-        ternary, v = self.config["ternary"], self._embed(modality, x)
-        codes = (ternarize if ternary else binarize)(v)
+        ternary = self.config["ternary"]
+        codes = project(self._embed(modality, x), ternary, self.config["most"])
         return (pack_ternary if ternary else pack)(codes) if packed else codes
 
     def embed_images(

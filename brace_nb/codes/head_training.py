@@ -12,10 +12,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from .common_space import CommonSpace, fit_common_space
+from .few_bits import project
 from .heads import BinaryHead, TernaryHead, alignment_loss, uniformity_loss
 from .pairing import DistinctPairs, ShuffledPairs
-from .projection import binarize, ternarize
-from .rotation_heads import RotationHead, distillation_loss, starting_rotation, straight_through
+from brace_nb.codes.rotation_heads import (
+    RotationHead,
+    distillation_loss,
+    half_sharpness,
+    starting_rotation,
+    straight_through,
+)
 from ..core import EarlyStopping
 from ..foundations import clip_loss
 
@@ -23,23 +29,26 @@ from ..foundations import clip_loss
 __all__ = ['PRESETS', 'check_schedule', 'random_heads', 'heads_from_rotation', 'empty_heads', 'HeadTraining', 'EpochEnd']
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #977de47e
+_BEST = dict(
+    start="rotation",
+    shared=True,
+    sharpness=None,
+    spread=1.0,
+    ridge=0.3,
+    width=5.0,
+    straight_through=True,
+    scale=20.0,
+    distinct=True,
+    epochs=100,
+    batch_size=512,
+    learning_rate=1e-3,
+    weight_decay=0.0,
+    cosine=True,
+)
 PRESETS = {
     "post": {},  # the defaults: the training that the S-BRaCE post describes
-    "best": dict(
-        start="rotation",
-        shared=True,
-        spread=1.0,
-        ridge=0.3,
-        width=5.0,
-        straight_through=True,
-        scale=20.0,
-        distinct=True,
-        epochs=100,
-        batch_size=512,
-        learning_rate=1e-3,
-        weight_decay=0.0,
-        cosine=True,
-    ),
+    "best": _BEST,  # dense codes
+    "few": _BEST | dict(dim=512, most=20, epochs=60, learning_rate=1e-2),  # no code with more than 20 bits
 }
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #2b47feaa
@@ -82,9 +91,9 @@ def random_heads(
     return nn.ModuleDict(dict(image=image, text=text))
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #1560e7ee
-def _two_steps(spaces, rotation, options):
+def _two_steps(spaces, rotation, sharpness, options):
     "The maps, each followed by a head that starts at the rotation."
-    heads = [RotationHead(rotation, options["sharpness"], options["ternary"]) for _ in range(2)]
+    heads = [RotationHead(rotation, sharpness, options["ternary"]) for _ in range(2)]
     text = heads[0] if options["shared"] else heads[1]
     return nn.ModuleDict(dict(image=nn.Sequential(spaces[0], heads[0]), text=nn.Sequential(spaces[1], text)))
 
@@ -99,7 +108,8 @@ def heads_from_rotation(
     spaces = fit_common_space(images, texts, pairs, **asked)
     rows = torch.cat([spaces[0](images[pairs[0].unique()]), spaces[1](texts[pairs[1].unique()])])
     rotation = starting_rotation(rows, options["dim"], options["seed"])
-    return _two_steps(spaces, rotation, options).to(images.device)
+    sharpness = options["sharpness"] or half_sharpness(rows, rotation)
+    return _two_steps(spaces, rotation, sharpness, options).to(images.device)
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #b098ab80
 def empty_heads(
@@ -112,7 +122,7 @@ def empty_heads(
         return random_heads(features, options)
     eye, blank = torch.eye(features[0]), torch.zeros_like(tensors["text.0.keys"], device="cpu")
     spaces = CommonSpace(eye[0], eye), CommonSpace(eye[0], eye, blank, blank)
-    return _two_steps(spaces, torch.zeros(features[0], options["dim"]), options)
+    return _two_steps(spaces, torch.zeros(features[0], options["dim"]), 1.0, options)
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #ab895683
 class HeadTraining:
@@ -173,7 +183,8 @@ class HeadTraining:
 
     def _compared(self, x):
         "What the contrastive loss compares: vectors, or codes."
-        return straight_through(x, self.options["ternary"]) if self.options["straight_through"] else x
+        o = self.options
+        return straight_through(x, o["ternary"], o["most"]) if o["straight_through"] else x
 
     def limit_scale(self, state):
         "Callback: the logit scale stays in 1..100."
@@ -193,9 +204,9 @@ class HeadTraining:
     @torch.no_grad()
     def median_bits(self):
         "Active bits of the codes of the last batch of images."
-        project = ternarize if self.options["ternary"] else binarize
         images = self.batches(self.batches.per_epoch - 1)[0]
-        return float((project(self.learning["image"](images)) != 0).sum(-1).float().median())
+        codes = project(self.learning["image"](images), self.options["ternary"], self.options["most"])
+        return float((codes != 0).sum(-1).float().median())
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #4d18c072
 class EpochEnd:

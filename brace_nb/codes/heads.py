@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .projection import binarize, ternarize
+from .few_bits import nearest_corner
 from ..core.arguments import checked, floats
 
 # %% auto #0
-__all__ = ['BinaryHead', 'TernaryHead', 'nearest_corner', 'alignment_loss', 'uniformity_loss']
+__all__ = ['BinaryHead', 'TernaryHead', 'alignment_loss', 'uniformity_loss']
 
 # %% ../../nbs/2_codes/06_heads.ipynb #1c813734
 class BinaryHead(nn.Module):
@@ -53,17 +53,6 @@ class TernaryHead(BinaryHead):
         x: Tensor,  # Embeddings (..., in_features)
     ) -> Tensor:  # Unit vectors (..., out_features)
         return F.normalize(self.net(x), dim=-1)
-
-# %% ../../nbs/2_codes/06_heads.ipynb #3af36605
-@checked(x=floats("... D>0"))
-def nearest_corner(
-    x: Tensor,  # Unit vectors (..., D)
-    ternary: bool = False,  # Ternary corners
-) -> tuple[Tensor, Tensor]:  # Corner with unit norm (..., D), and its cosine to x (..., 1); both detached
-    "The normalized code of `x`."
-    with torch.no_grad():
-        corner = F.normalize((ternarize if ternary else binarize)(x.detach()).to(x.dtype), dim=-1)
-        return corner, F.cosine_similarity(x, corner, dim=-1)[..., None]
 
 # %% ../../nbs/2_codes/06_heads.ipynb #a9ab5ceb
 def _targets(x, y, ternary, target, detach):

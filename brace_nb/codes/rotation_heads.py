@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .baselines import itq_rotation, random_directions
-from .heads import nearest_corner
+from .few_bits import nearest_corner
 from ..core import checked, floats, positive
 
 # %% auto #0
-__all__ = ['RotationHead', 'starting_rotation', 'straight_through', 'distillation_loss', 'active_bits_loss']
+__all__ = ['RotationHead', 'starting_rotation', 'half_sharpness', 'straight_through', 'distillation_loss', 'active_bits_loss']
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #54a2f60c
 class RotationHead(nn.Module):
@@ -31,7 +31,8 @@ class RotationHead(nn.Module):
         super().__init__()
         if sharpness <= 0:
             raise ValueError(f"the sharpness of a head must be > 0; got {sharpness}.")
-        self.sharpness, self.ternary = sharpness, ternary
+        self.ternary = ternary
+        self.register_buffer("sharpness", rotation.new_tensor(float(sharpness)))
         self.rotation = nn.Parameter(rotation.clone())
         self.shift = nn.Parameter(rotation.new_zeros(rotation.shape[1]))
 
@@ -59,14 +60,23 @@ def starting_rotation(
         return torch.as_tensor(itq_rotation(x.cpu().numpy(), dim, 20, seed)).to(x).contiguous()
     return torch.as_tensor(random_directions(features, dim, seed)).to(x).contiguous()
 
+# %% ../../nbs/2_codes/06b_rotation_heads.ipynb #7596e5c0
+def half_sharpness(
+    x: Tensor,  # Training rows in the common space, (n, F)
+    rotation: Tensor,  # (F, D)
+) -> float:  # beta
+    "The sharpness at which about half of the bits are active: 1.25 over the deviation of a turned entry."
+    return 1.25 / max(float((x @ rotation).std()), 1e-6)
+
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #988a6b96
 @checked(x=floats("... D>0"))
 def straight_through(
     x: Tensor,  # Unit rows of a head (..., D)
     ternary: bool = False,
+    most: int | None = None,  # Active bits at most
 ) -> Tensor:  # Normalized codes (..., D) with the gradient of x
     "The code in the forward pass, the vector in the backward pass (Bengio et al. 2013)."
-    return x + (nearest_corner(x, ternary)[0] - x).detach()
+    return x + (nearest_corner(x, ternary, most)[0] - x).detach()
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #1ecfc99f
 def _scale(value, name):

@@ -9,22 +9,27 @@ from ..core.lazy_names import lazy
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
-    figures="METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure to_csv use_style",
+    figures="MAPS METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure shades to_csv use_style",
     figure_checks="picture_faults",
-    gallery="captions_of to_gallery write_gallery",
-    plots="dots_by_seed grouped_bars heatmap lines_with_band panel",
+    words="LABELS label",
+    gallery="captions_of explanations_of to_gallery write_gallery",
+    plots="direct_labels dots_by_seed grouped_bars heatmap lines_with_band panel",
     timing="Ratio take_turns time_ratio",
     conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
-    claims="KINDS VERDICTS holds is_number load_claims measured_text record row_faults verdict",
+    claims="APART KINDS VERDICTS holds is_number load_claims measured_text record row_faults verdict",
     ledger_pages="by_kind counts ledger problems to_index to_page to_text write_ledger",
     dependencies="code_closure code_digest imports lazy_table module_of",
     experiments=(
-        "Experiment Profile chosen_by code_cells find_experiments load_profile parameters require select"
+        "Experiment Profile chosen_by code_cells find_experiments load_profile parameters require select "
+        "without"
     ),
     staleness=(
         "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
         "result_of stale"
     ),
+    public_check="check_public public_table resources_of",
+    public_fetch="download fetch",
+    public_pieces="Piece asked_for pieces public_data public_file public_folder public_list why_missing",
     processes="about_disk follow_parent locked naming_the_disk",
     memory="remembered save_memory",
     trace="TRACE executed outside traced watch",

@@ -14,13 +14,14 @@ from .folders import root, run_facts, run_folder
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds', 'verdict',
+__all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'APART', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds', 'verdict',
            'measured_text', 'record']
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c06c2adc
 KINDS = ("claim", "definition", "erratum", "contradiction")
 VERDICTS = ("reproduced", "differs", "refuted", "undecided", "checked", "failed", "not run")
 REQUIRED = {"kind", "where", "says", "needs", "experiment", "verdict"}
+APART = ("paper",)  # profiles whose experiments are their own: those of the part of this name
 FIELDS = REQUIRED | {"unit", "tolerance", "why", "test", "holds", "measured", "no_null", "on_miss"}
 
 
@@ -96,8 +97,26 @@ def _read_source(path: Path, stamp: int) -> dict[str, dict]:
     return {id: row | {"source": path.stem} for id, row in rows.items()}
 
 # %% ../../nbs/7_companion/03_claims.ipynb #d7473f87
+@lru_cache(maxsize=16)
+def _read_under(path: Path, stamp: int) -> dict:
+    import yaml
+
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _as_under(id: str, row: dict, profile: str, elsewhere: dict[str, dict]) -> dict:
+    "A row as a profile measures it: by an experiment that needs what only this profile has, or by the usual."
+    said = {name: rows[id] for name, rows in elsewhere.items() if id in rows}
+    own = said.get(profile, {"experiment": None} if profile in APART else {})
+    if profile in said and (faults := row_faults({k: v for k, v in (row | own).items() if k != "source"})):
+        raise ValueError(f"data/under/{profile}.yaml, row {id!r}: " + "; ".join(faults))
+    under = {p: s["experiment"] if isinstance(s, dict) else s for p, s in said.items()}
+    return row | own | ({"under": under} if under else {})
+
+# %% ../../nbs/7_companion/03_claims.ipynb #04b0828e
 def load_claims(
     folder: Path | str | None = None,  # A folder of yaml files; the project's own when None
+    profile: str = "cpu",  # Whose experiments measure the rows
 ) -> dict[str, dict]:  # Id -> row, with its `source` (the file's name)
     "The rows of the ledger, each checked."
     found: dict[str, dict] = {}
@@ -106,7 +125,11 @@ def load_claims(
         if twice := rows.keys() & found.keys():
             raise ValueError(f"{path.name}: rows {sorted(twice)} stand in another file too. Keep one.")
         found |= {id: dict(row) for id, row in rows.items()}
-    return found
+    under = Path(folder or root() / "data/claims").parent / "under"
+    elsewhere = {p.stem: _read_under(p, p.stat().st_mtime_ns) for p in sorted(under.glob("*.yaml"))}
+    if lost := sorted(elsewhere.get(profile, {}).keys() - found.keys()):
+        raise ValueError(f"data/under/{profile}.yaml has rows that no source has: {lost}. Delete them.")
+    return {id: _as_under(id, row, profile, elsewhere) for id, row in found.items()}
 
 # %% ../../nbs/7_companion/03_claims.ipynb #4f6128f1
 def _number(value) -> bool:
@@ -181,7 +204,7 @@ def measured_text(
 # %% ../../nbs/7_companion/03_claims.ipynb #cb8cbdd2
 def _row(id: str) -> dict:
     "A row that the running experiment may record."
-    rows, here = load_claims(), run_facts().get("experiment")
+    rows, here = load_claims(profile=run_facts().get("profile", "cpu")), run_facts().get("experiment")
     if id not in rows:
         raise ValueError(
             f"unknown ledger id {id!r}; close: {difflib.get_close_matches(id, rows, 3) or 'none'}. "

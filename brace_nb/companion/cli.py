@@ -11,8 +11,10 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 from .. import __version__
+from .public_commands import add_paper, add_places
 
 # %% auto #0
 __all__ = ['readme', 'parser', 'main']
@@ -21,8 +23,8 @@ __all__ = ['readme', 'parser', 'main']
 def _figures(a) -> int:
     from brace_nb.companion.engine import keep, make
 
-    if a.cell_seconds:
-        os.environ["BRACE_NB_CELL_SECONDS"] = str(a.cell_seconds)
+    said = dict(CELL_SECONDS=a.cell_seconds, DEVICE=a.device, TINY=a.tiny, PUBLIC_DATA=a.data)
+    os.environ |= {f"BRACE_NB_{name}": str(value) for name, value in said.items() if value}
     if a.accept:
         return keep(a.profile, a.accept)
     options = dict(dry_run=a.dry_run, snakemake_profile=a.snakemake_profile, force=a.force, strict=a.strict)
@@ -163,11 +165,12 @@ _ACCEPTED = "fail when a ledger row is unmeasured or its verdict is not the acce
 # %% ../../nbs/7_companion/12_cli.ipynb #55c7086d
 def _add_figures(commands) -> None:
     c = _add(commands, "figures", _figures, "bring the figures up to date and print the state of the ledger")
-    c.add_argument("--profile", default="cpu", help="smoke, cpu (default) or gpu")
+    c.add_argument("--profile", default="cpu", help="smoke, cpu (default), gpu or paper")
     c.add_argument("--only", default="", help="a part or an experiment, several with commas")
     c.add_argument("--cores", type=int, default=None, help="experiments at once (default: all cores)")
     c.add_argument("--dry-run", action="store_true", help="say what would run, and why")
     c.add_argument("--force", action="store_true", help="run them even when nothing changed")
+    add_places(c)
     c.add_argument("--strict", action="store_true", help=_ACCEPTED)
     c.add_argument("--accept", default="", metavar="NAME", help="keep a result although its inputs changed")
     limit = "end a cell that runs longer (default: no limit)"
@@ -259,12 +262,15 @@ def _add_sweep(commands) -> None:
 # %% ../../nbs/7_companion/12_cli.ipynb #bd173201
 def parser() -> argparse.ArgumentParser:
     "The commands and their options."
+    from brace_nb.codes import add_code_commands
+
     about = "Regenerate the figures, read the ledger, make codes of your own embeddings or evaluate them."
     p = argparse.ArgumentParser("brace-nb", description=about)
     p.add_argument("--version", action="version", version=f"brace-nb {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_figures, _add_project, _add_binarize, _add_evaluate, _add_sweep):
+    for add in (_add_figures, _add_project, add_paper, _add_binarize, _add_evaluate, _add_sweep):
         add(commands)
+    add_code_commands(partial(_add, commands))
     return p
 
 # %% ../../nbs/7_companion/12_cli.ipynb #351e2639
@@ -317,7 +323,7 @@ def main(
 ) -> None:
     "Run a command; errors of the user are one line, not a traceback."
     a = parser().parse_args(arguments)
-    streams = a.function in (_binarize, _evaluate)
+    streams = getattr(a, "streams", a.function in (_binarize, _evaluate))
     with _ended_cleanly() if streams else nullcontext():
         code = _run(a)
     sys.exit(code)

@@ -13,7 +13,8 @@ import sys
 import time
 from pathlib import Path
 from ..core.files import read_json, write_atomic
-from . import experiments, processes, publishing, runs, schedule, warm
+from . import experiments, processes, public_pieces, publishing, runs, schedule, warm
+from .claims import APART
 from .experiments import Experiment
 from .folders import derived, figures_folder, root
 from .progress import Follow
@@ -87,7 +88,7 @@ def _command(
     profile: str, todo: list[Experiment], cores: int, snakemake_profile: str, force: bool
 ) -> list[str]:
     "The call of Snakemake."
-    where = ["--cores", str(cores)]
+    where = ["--cores", str(cores), "--resources", "gpu=1"]
     if snakemake_profile:
         where = ["--profile", str(Path(snakemake_profile).resolve())]
     files = ["--snakefile", str(root() / "Snakefile"), "--directory", str(derived(profile))]
@@ -165,12 +166,13 @@ def _say_ledger(rows: list[dict], chosen: dict, profile: str, only: str, say) ->
     "Print the ledger, and what is wrong with it; a run of a part is not judged."
     page = (figures_folder(profile) / "CLAIMS.md").relative_to(root())
     say(to_text([r for r in rows if r["experiment"] in chosen or not only]) + f" ({page})", flush=True)
-    wrong = [] if only else problems(rows, exact_only=profile != "cpu")
+    judged = [r for r in rows if profile not in APART or r["experiment"] in chosen]
+    wrong = [] if only else problems(judged, exact_only=profile != "cpu")
     for problem in wrong:
         say(f"  ! {problem}", flush=True)
     return wrong
 
-
+# %% ../../nbs/7_companion/11_engine.ipynb #df9259da
 def _say_failed(failed: list[str], profile: str, say) -> None:
     "What did not finish."
     log = derived(profile).relative_to(root()) / "snakemake.log"
@@ -215,7 +217,10 @@ def _choose(profile: str, only: str) -> tuple[dict[str, Experiment], dict[str, s
     "The experiments that are meant and those they need; and those meant that cannot run, with the reason."
     experiments.require(experiments.load_profile(profile))
     broken = {}
-    chosen = experiments.select(experiments.find_experiments(profile, broken), only, broken)
+    found = experiments.find_experiments(profile, broken)
+    if experiments.load_profile(profile).apart:
+        found = experiments.without(found, public_pieces.unmet(found), broken)
+    chosen = experiments.select(found, only, broken)
     return chosen, {n: why for n, why in broken.items() if experiments.chosen_by(n, only)}
 
 

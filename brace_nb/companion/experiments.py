@@ -6,16 +6,18 @@
 from __future__ import annotations
 import ast
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from .claims import APART
 from .folders import derived, root
 from .memory import remembered, save_memory
 from ..core.files import read_json
 
 # %% auto #0
-__all__ = ['code_cells', 'parameters', 'Profile', 'load_profile', 'require', 'Experiment', 'find_experiments', 'chosen_by',
-           'select']
+__all__ = ['code_cells', 'parameters', 'Profile', 'load_profile', 'require', 'Experiment', 'find_experiments', 'without',
+           'chosen_by', 'select']
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #cac920be
 def _as_python(source: str, where: str) -> str:
@@ -88,6 +90,21 @@ def _parameters_cell(path: Path, cells: list[dict]) -> str:
         raise ValueError(f"{path}: parameters {unread} are never read. Use them or delete them.")
     return tagged[0]["source"]
 
+# %% ../../nbs/7_companion/06_experiments.ipynb #5bb46fc1
+def _told(profile: Profile, folder: Path) -> Profile:
+    "A profile with what the caller says: `BRACE_NB_DEVICE`, and `BRACE_NB_TINY` for sizes of a dry run."
+    import yaml
+
+    if device := os.environ.get("BRACE_NB_DEVICE"):
+        profile.requires = "cuda" if device.startswith("cuda") else ""
+        profile.everywhere["device"] = device
+    if os.environ.get("BRACE_NB_TINY") and not profile.apart:
+        tiny = yaml.safe_load((folder / "smoke.yaml").read_text(encoding="utf-8")) or {}
+        names = tiny.keys() - {"all", "requires"} | profile.experiments.keys()
+        own = profile.experiments
+        profile.experiments = {n: own.get(n, {}) | (tiny.get(n) or {}) for n in sorted(names)}
+    return profile
+
 # %% ../../nbs/7_companion/06_experiments.ipynb #a69047b4
 @dataclass
 class Profile:
@@ -97,6 +114,15 @@ class Profile:
     requires: str = ""  # "" or "cuda"
     everywhere: dict = field(default_factory=dict)  # Parameter -> value, for experiments that have it
     experiments: dict[str, dict] = field(default_factory=dict)  # "part/name" -> parameters
+
+    @property
+    def apart(self) -> bool:
+        "Does it run the part of its own name, and only this?"
+        return self.name in APART
+
+    def runs(self, path: Path) -> bool:
+        "Is this notebook one of its experiments?"
+        return path.parent.name == self.name if self.apart else path.parent.name not in APART
 
 
 def load_profile(
@@ -112,7 +138,7 @@ def load_profile(
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the compiled one is ten times as fast
     content = yaml.load((folder / f"{name}.yaml").read_text(encoding="utf-8"), loader) or {}
     requires, everywhere = content.pop("requires", ""), content.pop("all", {}) or {}
-    return Profile(name, requires, everywhere, {k: v or {} for k, v in content.items()})
+    return _told(Profile(name, requires, everywhere, {k: v or {} for k, v in content.items()}), folder)
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #f8346a75
 def require(
@@ -217,7 +243,7 @@ def _visit(found: dict[str, Experiment], name: str, path: list[str], ordered: di
 def _read_all(profile: Profile, broken: dict[str, str]) -> dict[str, Experiment]:
     "Every notebook that can be read; `broken` takes the others, with what is wrong."
     folder, found = root() / "nbs/experiments", {}
-    for path in sorted(folder.glob("*/*.ipynb")):
+    for path in filter(profile.runs, sorted(folder.glob("*/*.ipynb"))):
         name = path.relative_to(folder).with_suffix("").as_posix()
         try:
             found[name] = _read_experiment(path, name, profile)
@@ -256,6 +282,18 @@ def find_experiments(
         _visit(found, name, [], ordered)
     save_memory()
     return ordered
+
+# %% ../../nbs/7_companion/06_experiments.ipynb #fb50103c
+def without(
+    found: dict[str, Experiment],  # From `find_experiments`
+    unmet: dict[str, str],  # Those that cannot run here, and why
+    broken: dict[str, str],  # Takes them, and those that need them
+) -> dict[str, Experiment]:
+    "The experiments that can run."
+    broken |= unmet
+    left = {name: e for name, e in found.items() if name not in unmet}
+    _leave_out_what_needs(left, broken)
+    return left
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #dd1c27d4
 def chosen_by(

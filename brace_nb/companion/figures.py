@@ -7,12 +7,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import warnings
 from pathlib import Path
 from ..core.files import write_atomic
+from .figure_checks import identifiers, picture_faults
 from .folders import run_facts, run_folder
 
 # %% auto #0
-__all__ = ['PALETTE', 'METHOD_STYLES', 'WIDTHS', 'STYLE', 'method_style', 'use_style', 'to_csv', 'save_figure']
+__all__ = ['PALETTE', 'METHOD_STYLES', 'MAPS', 'WIDTHS', 'STYLE', 'method_style', 'shades', 'use_style', 'to_csv', 'save_figure']
 
 # %% ../../nbs/7_companion/01_figures.ipynb #27aa1681
 PALETTE = dict(
@@ -20,13 +22,20 @@ PALETTE = dict(
     orange="#E69F00",
     sky="#56B4E9",
     green="#009E73",
-    yellow="#F0E442",
     blue="#0072B2",
     red="#D55E00",
     purple="#CC79A7",
-    grey="#8C8C8C",
+    grey="#5F5F5F",  # Also of text that stands back: 6.4 to 1 on white
 )
 METHOD_STYLES = {}  # method -> (color, marker, line style)
+
+# %% ../../nbs/7_companion/01_figures.ipynb #0a3265f6
+MAPS = dict(
+    sequential="viridis",  # From nothing to much
+    diverging="RdBu",  # Below and above a zero that means something: red and blue
+    table="Blues",  # Cells that carry their number
+    mask="gray_r",  # Off and on
+)
 
 # %% ../../nbs/7_companion/01_figures.ipynb #fa7da2ab
 METHOD_STYLES |= {
@@ -82,6 +91,11 @@ METHOD_STYLES |= {
     "siglip": ("green", "s", "--"),
     "barlow": ("orange", "^", "-."),
     "pcl": ("purple", "D", ":"),
+    "clip_vit": ("sky", "v", ":"),
+    "default": ("black", "*", "-"),
+    "untrained": ("grey", "X", ":"),
+    "untrained_vit": ("grey", "<", ":"),
+    "pixels": ("red", "P", "--"),
 }
 
 # %% ../../nbs/7_companion/01_figures.ipynb #8a3d6f5d
@@ -96,6 +110,15 @@ def method_style(
         )
     color, marker, line = METHOD_STYLES[name]
     return dict(color=PALETTE[color], marker=marker, linestyle=line)
+
+# %% ../../nbs/7_companion/01_figures.ipynb #2b5a9d9a
+def shades(
+    count: int,  # How many lines, in an order: a size, a number of modalities, a step
+) -> list[tuple]:  # Colors for `Axes.plot`
+    "Colors of an ordered family of lines, dark to light, none too pale for a white page."
+    from matplotlib import colormaps
+
+    return [colormaps[MAPS["sequential"]](0.88 * i / max(count - 1, 1)) for i in range(count)]
 
 # %% ../../nbs/7_companion/01_figures.ipynb #2d6a258c
 WIDTHS = (3.3, 6.8)  # Inches: a column, a page
@@ -118,7 +141,7 @@ STYLE |= {"xtick.major.width": 0.6, "ytick.major.width": 0.6}
 STYLE |= {"axes.axisbelow": True, "axes.grid": True}
 STYLE |= {"grid.color": "#E6E6E6", "grid.linewidth": 0.5}
 STYLE |= {"lines.linewidth": 1.2, "lines.markersize": 3.5, "patch.linewidth": 0.6}
-STYLE |= {"legend.frameon": False, "image.cmap": "cividis", "image.interpolation": "nearest"}
+STYLE |= {"legend.frameon": False, "image.cmap": MAPS["sequential"], "image.interpolation": "nearest"}
 STYLE |= {"svg.fonttype": "path"}
 
 
@@ -190,6 +213,17 @@ def _check_figure(fig, name: str, data, alt: str) -> None:
     if data is None:
         raise ValueError(f"{name}: data must be the numbers that are plotted; got None.")
 
+# %% ../../nbs/7_companion/01_figures.ipynb #8effd129
+def _told(fig, name: str, alt: str, says: dict) -> dict:
+    "Alternative text, findings, and what is wrong with a figure that can be saved all the same."
+    says = {sentence: bool(holds) for sentence, holds in says.items()}
+    alt = " ".join([alt, *(sentence for sentence, holds in says.items() if holds)])
+    denied = [f"the numbers deny {sentence!r}" for sentence, holds in says.items() if not holds]
+    faults = picture_faults(fig) + identifiers([alt]) + denied
+    for fault in faults:
+        warnings.warn(f"{name}: {fault}", stacklevel=3)
+    return dict(alt=alt, says=says, faults=faults)
+
 # %% ../../nbs/7_companion/01_figures.ipynb #98983895
 def save_figure(
     fig,  # A matplotlib figure, 3.3 or 6.8 inches wide
@@ -198,6 +232,7 @@ def save_figure(
     alt: str,  # What a reader who cannot see it should know
     claims: list[str] = (),  # Ledger ids this figure is about
     deterministic: bool = True,  # False when it shows times or memory
+    says: dict | None = None,  # Findings: sentence -> whether the numbers show it
 ) -> Path:  # The png
     "Save a figure as png and svg with its numbers and its facts; same inputs, same bytes."
     _check_figure(fig, name, data, alt)
@@ -206,8 +241,8 @@ def save_figure(
     for file, content in files.items():
         write_atomic(folder / file, content)
     digests = {file: hashlib.sha256(content).hexdigest() for file, content in sorted(files.items())}
-    facts = dict(figure=name, alt=alt, claims=list(claims), deterministic=deterministic)
-    facts |= run_facts() | dict(files=digests)
+    facts = dict(figure=name, claims=list(claims), deterministic=deterministic)
+    facts |= _told(fig, name, alt, says or {}) | run_facts() | dict(files=digests)
     text = json.dumps(facts, indent=1, ensure_ascii=False, sort_keys=True)
     write_atomic(folder / f"{name}.json", text + "\n")
     return folder / f"{name}.png"

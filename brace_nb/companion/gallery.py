@@ -11,19 +11,33 @@ from .folders import root
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['captions_of', 'to_gallery', 'write_gallery']
+__all__ = ['captions_of', 'explanations_of', 'to_gallery', 'write_gallery']
 
 # %% ../../nbs/7_companion/04a_gallery.ipynb #6b56c433
-_LINK = re.compile(r"!\[([^\]]*)\]\((?:\.\./)*figures/([^)]+)\.png\)")
+_LINK = re.compile(
+    r"!\[([^\]]*)\]\((?:\.\./)*figures/([^)]+)\.png\)(?:\s*\*(?!\*)(?:Figure\.\s*)?([^*]+)\*)?"
+)
+
+
+def _links(notebook: Path) -> list[tuple[str, str, str]]:
+    "Caption, figure and explanation of every figure that a notebook shows."
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    return [tuple(" ".join(part.split()) for part in found) for found in _LINK.findall(text)]
 
 
 def captions_of(
     notebook: Path,  # An experiment
 ) -> dict[str, str]:  # "part/name" of a figure -> caption
     "The captions that a notebook gives its figures."
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    return {figure: " ".join(caption.split()) for caption, figure in _LINK.findall(text)}
+    return {figure: caption for caption, figure, _ in _links(notebook)}
+
+
+def explanations_of(
+    notebook: Path,  # An experiment
+) -> dict[str, str]:  # "part/name" of a figure -> how to read it; figures without are left out
+    "The paragraph in italics below a figure."
+    return {figure: text for _, figure, text in _links(notebook) if text}
 
 
 def _title(notebook: Path) -> str:
@@ -40,7 +54,7 @@ def _verdicts(ids: list[str], rows: dict[str, dict]) -> str:
     return " · ".join(links)
 
 
-def _entry(figure: str, facts: dict, caption: str, title: str, rows: dict[str, dict]) -> list[str]:
+def _entry(figure: str, facts: dict, caption: str, text: str, title: str, rows: dict) -> list[str]:
     "A figure of a page."
     name = figure.partition("/")[2]
     notebook = f"../../nbs/experiments/{facts['experiment']}.ipynb"
@@ -50,7 +64,7 @@ def _entry(figure: str, facts: dict, caption: str, title: str, rows: dict[str, d
         "",
         f"![{alt}]({name}.png)",
         "",
-        f"**{caption or facts['alt']}**",
+        f"**{(caption or facts['alt']).rstrip('.')}.** {text}".rstrip(),
     ]
     judged = _verdicts(facts["claims"], rows)
     source = f"From [{title}]({notebook}); numbers in [{name}.csv]({name}.csv)."
@@ -68,8 +82,8 @@ def to_gallery(
     for figure, facts in sorted(figures.items()):
         notebook = notebooks / f"{facts['experiment']}.ipynb"
         known = notebook.exists()
-        caption = captions_of(notebook).get(figure, "") if known else ""
-        page += _entry(figure, facts, caption, _title(notebook) if known else facts["experiment"], rows)
+        found = [f(notebook).get(figure, "") if known else "" for f in (captions_of, explanations_of)]
+        page += _entry(figure, facts, *found, _title(notebook) if known else facts["experiment"], rows)
     return "\n".join(page)
 
 # %% ../../nbs/7_companion/04a_gallery.ipynb #d4367080

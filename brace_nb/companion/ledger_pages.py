@@ -23,7 +23,8 @@ _SAID = ("kind", "source", "where", "says", "unit", "tolerance", "test", "needs"
 def _entry(id: str, row: dict, record: dict) -> dict:
     "A row of the ledger: what the source says, what we measured, the verdict of the two as they stand."
     entry = dict(id=id) | {key: row.get(key) for key in _SAID} | dict(accepted=row["verdict"])
-    entry |= dict(text=None, verdict="not run") | {key: record.get(key) for key in _EMPTY}
+    entry |= dict(text=None, verdict="not run")
+    entry |= {k: row[k] for k in ("under",) if k in row} | {k: record.get(k) for k in _EMPTY}
     if record["measured"] is not None:
         try:
             entry["verdict"] = verdict(row, record["measured"], record.get("null"))
@@ -122,7 +123,10 @@ def _said(r: dict) -> str:
 def _found(r: dict) -> str:
     "What we measured, its null and the note."
     if r["verdict"] == "not run":
-        return f"needs {_cell(r['needs'])}"
+        under = r.get("under", {})
+        who = "".join(f"; `PROFILE={p}` measures it" for p in under if p != "nobody")
+        who += f"; nobody else can run it: {under['nobody']}" if "nobody" in under else ""
+        return f"needs {_cell(r['needs'])}{who}"
     null = f"<br>null: {_cell(r['null_text'])}" if r.get("null_text") else ""
     note = f"<br>{_cell(r['note'])}" if r["note"] else ""
     return _cell(r["text"]) + null + note
@@ -196,10 +200,11 @@ def write_ledger(
     records: dict[str, dict],  # Measurements of this clone: id -> {measured, null, note}
     folder: Path | str | None = None,  # Where CLAIMS.md and claims.json live; `figures/` when None
     finished: set[str] = frozenset(),  # Experiments whose measurements are all in `records`
+    profile: str = "cpu",  # Whose experiments measure the rows
 ) -> list[dict]:  # The ledger
     "Update claims.json and the pages; rows of experiments that did not run here are kept from the file."
     folder = Path(folder or root() / "figures")
-    rows = ledger(load_claims(), _kept(folder / "claims.json", finished) | records)
+    rows = ledger(load_claims(profile=profile), _kept(folder / "claims.json", finished) | records)
     write_atomic(folder / "claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     _write_pages(rows, folder)
     write_gallery(rows, folder)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 # %% auto #0
-__all__ = ['panel', 'grouped_bars', 'lines_with_band', 'dots_by_seed', 'heatmap']
+__all__ = ['panel', 'grouped_bars', 'lines_with_band', 'direct_labels', 'dots_by_seed', 'heatmap']
 
 # %% ../../nbs/7_companion/02_plots.ipynb #173e69b6
 def panel(
@@ -70,6 +70,41 @@ def lines_with_band(
     ax.fill_between(x, low, high, color=line.get_color(), alpha=opacity, linewidth=0)
     return line
 
+# %% ../../nbs/7_companion/02_plots.ipynb #448f6cc8
+def _apart(places: list[float], room: float) -> np.ndarray:
+    "Places moved as little as it takes to lie `room` apart, in the same order."
+    order, places = np.argsort(places, kind="stable"), np.asarray(places, dtype=float)
+    y = places[order]
+    for _ in range(50 * len(y)):
+        lack = room - np.diff(y)
+        if (lack <= 1e-6).all():
+            break
+        push = np.clip(lack, 0, None) / 2
+        y[:-1] -= push
+        y[1:] += push
+    return y[np.argsort(order)]
+
+# %% ../../nbs/7_companion/02_plots.ipynb #60f285be
+def direct_labels(
+    ax,  # Axes with labeled lines
+    fontsize: float = 7,  # Of the names
+) -> list:  # The names, one `Annotation` for each line
+    "The label of every line at its right end, in its color; no legend is needed."
+    from matplotlib.colors import to_rgb
+
+    fig, texts = ax.figure, []
+    fig.draw_without_rendering()
+    lines = [line for line in ax.lines if not line.get_label().startswith("_")]
+    ends = [line.get_xydata()[np.isfinite(line.get_xydata()).all(1)][-1] for line in lines]
+    at = [72 / fig.dpi * line.get_transform().transform(end)[1] for line, end in zip(lines, ends)]
+    for line, end, y, place in zip(lines, ends, at, _apart(at, 1.2 * fontsize)):
+        color = np.array(to_rgb(line.get_color()))
+        color *= min(1, 0.45 / max(color @ [0.299, 0.587, 0.114], 1e-9))
+        look = dict(fontsize=fontsize, color=tuple(color), va="center", annotation_clip=False)
+        shift = dict(xytext=(4, place - y), textcoords="offset points")
+        texts.append(ax.annotate(line.get_label(), end, **shift, **look))
+    return texts
+
 # %% ../../nbs/7_companion/02_plots.ipynb #c8795761
 def dots_by_seed(
     ax,  # Where to draw
@@ -99,7 +134,7 @@ def heatmap(
     row_labels: list[str] | None,  # No ticks when None
     column_labels: list[str] | None,  # No ticks when None
     fmt=None,  # "{:.2f}", or a function number -> text; no numbers when None
-    fontsize: float = 6,  # Of the numbers
+    fontsize: float = 6.5,  # Of the numbers
     ink=None,  # Function number -> color of its text; black or white by brightness when None
     **imshow,  # Keywords of `Axes.imshow`, such as cmap, vmin, vmax, aspect
 ):  # The image, for `fig.colorbar`

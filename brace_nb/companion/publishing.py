@@ -80,14 +80,16 @@ def read_facts(
     return {path.parent.name: read_json(path, cure) for path in paths}
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #2b8882f3
-_OF_FIGURE = ("alt", "claims", "deterministic", "experiment")
+_OF_FIGURE = ("alt", "claims", "deterministic", "experiment", "faults", "says")
 _OF_EXPERIMENT = ("profile", "parameters", "inputs")
 
 
 def _split_facts(facts: dict) -> tuple[dict, dict]:
     "What a figure shows, and what its experiment was made from; when and where it ran stays with the result."
     files = {f: digits for f, digits in facts["files"].items() if not f.endswith(".svg")}
-    return {k: facts[k] for k in _OF_FIGURE} | dict(files=files), {k: facts[k] for k in _OF_EXPERIMENT}
+    return {k: facts[k] for k in _OF_FIGURE if k in facts} | dict(files=files), {
+        k: facts[k] for k in _OF_EXPERIMENT
+    }
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #4f36c945
 def _update(known: dict, name: str, saved: dict[str, dict]) -> dict:
@@ -193,6 +195,12 @@ def _measured(folder: Path) -> set[str]:
     return {row["id"] for row in read_json(path) if row["measured"] is not None} if path.exists() else set()
 
 
+def _where_and_when(records: dict[str, dict], result: dict) -> dict[str, dict]:
+    "Records of a profile that only some people can run say on which device and when."
+    said = f"{result['run'].get('device', 'cpu')}, {result['run'].get('date', 'no date')}"
+    return {id: r | dict(note="; ".join(filter(None, [r["note"], said]))) for id, r in records.items()}
+
+
 def collect(
     profile: str,  # Name of a profile
 ) -> list[dict]:  # The ledger
@@ -205,5 +213,6 @@ def collect(
             continue
         path = experiment.folder / "out" / "claims.json"
         finished.add(experiment.name)
-        records |= read_json(path) if path.exists() else {}
-    return write_ledger(records, figures_folder(profile), finished)
+        found = read_json(path) if path.exists() else {}
+        records |= found if profile in ("cpu", "smoke") else _where_and_when(found, result_of(experiment))
+    return write_ledger(records, figures_folder(profile), finished, profile)

@@ -59,6 +59,12 @@ def _packages() -> dict[str, str]:
     return found
 
 # %% ../../nbs/7_companion/10_runs.ipynb #3cea3953
+def _device() -> str:
+    "The accelerator's name, where the run had loaded torch and there is one."
+    torch = sys.modules.get("torch")
+    return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else "cpu"
+
+
 def provenance(
     seconds: float,  # How long it took
 ) -> dict:
@@ -70,7 +76,8 @@ def provenance(
     changed = _git("status", "--porcelain", "--", "nbs", "brace_nb", "data", "settings.ini")
     facts = dict(commit=_git("rev-parse", "HEAD"), dirty=bool(changed), seconds=round(seconds, 1))
     facts["peak_memory_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
-    facts |= dict(python=platform.python_version(), packages=_packages())
+    facts |= dict(python=platform.python_version(), packages=_packages(), device=_device())
+    facts["date"] = time.strftime("%Y-%m-%d")
     return facts | dict(platform=f"{platform.system()} {platform.machine()}", cores=os.cpu_count())
 
 # %% ../../nbs/7_companion/10_runs.ipynb #571d9a60

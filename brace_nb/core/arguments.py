@@ -260,7 +260,7 @@ _BY_ANNOTATION = {"int": whole, "float": number, "str": text, "Tensor": tensor}
 def _rule_of(parameter):
     "The rule that an annotation stands for, or None."
     kind = parameter.annotation
-    kind = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    kind = kind.__name__ if isinstance(kind, type) else str(kind)
     if parameter.name == "seed":
         return seed
     return _BY_ANNOTATION.get(kind.removesuffix(" | None"))

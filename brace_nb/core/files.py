@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 from pathlib import Path
@@ -14,6 +15,16 @@ from pathlib import Path
 __all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'check_expansion', 'read_json']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
+def _sweep(path: Path) -> None:
+    "Delete what a killed process left half-written beside a path."
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        import psutil
+
+        owner = left.name.split(".")[-2]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            left.unlink(missing_ok=True)
+
+# %% ../../nbs/0_core/01_files.ipynb #9a3db76e
 @contextlib.contextmanager
 def atomic_path(
     path,  # Where the file shall be; its folder is created
@@ -23,6 +34,7 @@ def atomic_path(
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file():
         raise IsADirectoryError(f"{path} is a folder or a device, not a file. Choose another name.")
+    _sweep(path)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield part

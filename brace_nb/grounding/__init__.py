@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy(
     "learn_weight",
     bridges="as_linear one_hot gumbel_noise straight_through_choice eot_by_id eot_by_largest_id "
     "eot_by_similarity eot_gumbel rows_at encode_inputs BRIDGES bridge_memory",
-    translation="WholeModel trim_padding cosines_with_frozen train_whole_model prequential_losses",
+    translation="READS WholeModel trim_padding cosines_with_frozen train_whole_model prequential_losses",
     third_encoder="text_student CaptionBatches cube_summary train_third_encoder",
     token_bags="TokenBags train_bags",
     aligned="AlignedTuples FeatureEncoder PictureTower TextTower default_encoders read_aligned text_tokens",
@@ -22,7 +22,19 @@ __getattr__, __dir__, __all__ = lazy(
     chunks="encode_in_chunks",
     looks="Looks embed_views least_squares_probe pair_recall stock_validation",
     n_encoders="TrainedEncoders encode_batch train_encoders",
+    boxes="to_corners to_centers box_overlap generalized_overlap average_precision",
+    detection_scenes="ObjectScenes render_object_scenes",
+    set_predictor="SetPredictor COST_WEIGHTS detection_costs detection_losses weighted_loss",
+    matchers="DetectionMatcher DETECTION_MATCHERS match_detections",
+    students="TextStudents TEACHINGS contrasts cube_contrasts train_students hide_words guess_losses",
+    decoding="chosen_tokens translations read_tokens LanguageHead elbow",
+    analogies="RELATIONS relation_pairs analogy_hits parallelism",
+    distillation="distillation_loss distil_encoder",
+    relations="PLACES RelationScenes relation_of render_relations tell",
+    samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
     sweeps="Study StudyStore draw_run run_outcomes sweep",
     study_files="read_study sweep_file sweep_parts",
     importance="factor_columns factor_importance level_correlations",
+    detector_training="Detections DetectorRun detect emoji_scenes objects_of own_costs detection_scores "
+    "train_detector DetectorStudy detector_study",
 )

@@ -133,12 +133,13 @@ def eot_gumbel(
 def encode_inputs(
     model,  # An open_clip CLIP model
     inputs: Tensor,  # Token embeddings before positions, shape (B, S, D), S at most the context length
-    position: Tensor,  # Where to read, int64, shape (B,)
+    position,  # Where to read: int64, shape (B,); or a function that makes a row (B, D) of states (B, S, D)
 ) -> Tensor:  # Shape (B, D of the common space), not normalized
     "Text features from input embeddings: positions, transformer, final norm, one row, projection."
     length, projection = inputs.shape[1], model.text_projection
     x = inputs + model.positional_embedding[:length]
-    x = rows_at(model.transformer(x, attn_mask=model.attn_mask[:length, :length]), position)
+    x = model.transformer(x, attn_mask=model.attn_mask[:length, :length])
+    x = position(x) if callable(position) else rows_at(x, position)
     x = model.ln_final(x)
     return projection(x) if isinstance(projection, torch.nn.Module) else x @ projection
 

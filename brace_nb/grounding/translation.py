@@ -17,12 +17,35 @@ from brace_nb.grounding.bridges import (
     encode_inputs,
     eot_by_id,
     gumbel_noise,
+    rows_at,
     straight_through_choice,
 )
 from ..core.arguments import checked, floats, integers, positive, size, tensors
 
 # %% auto #0
-__all__ = ['WholeModel', 'trim_padding', 'cosines_with_frozen', 'train_whole_model', 'prequential_losses']
+__all__ = ['READS', 'WholeModel', 'trim_padding', 'cosines_with_frozen', 'train_whole_model', 'prequential_losses']
+
+# %% ../../nbs/6_grounding/03_translation.ipynb #5ff12651
+def _products_with_end(model, states, padding):
+    "Product of each state with the end token's embedding, a constant; nothing is read at padding."
+    return (states @ model.table[-1]).masked_fill(padding, -1e4)
+
+
+def _read_by_similarity(model, states, padding):
+    return rows_at(states, _products_with_end(model, states, padding).argmax(-1))
+
+
+def _read_by_gumbel(model, states, padding):
+    products = _products_with_end(model, states, padding)
+    noise = gumbel_noise(products.shape, model.noise, products.dtype) if model.training else None
+    return (straight_through_choice(products, model.temperature, noise)[..., None] * states).sum(1)
+
+
+READS = {  # (model, states of the tower (B, S, width), padding (B, S)) -> rows (B, width)
+    "source end": None,
+    "similarity": _read_by_similarity,
+    "gumbel": _read_by_gumbel,
+}
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #e160bcd6
 def _translator(width, heads, layers):
@@ -38,6 +61,12 @@ def _bridge_layer(bridge, width, vocabulary):
         return nn.Identity()
     return nn.Linear(width, width if bridge == "linear" else vocabulary)
 
+
+def _known(value, known, name):
+    "An error for a name that is none."
+    if value not in known:
+        raise ValueError(f"unknown {name} {value!r}; known: {', '.join(known)}.")
+
 # %% ../../nbs/6_grounding/03_translation.ipynb #429b27ad
 class WholeModel(nn.Module):
     "Source tokens -> transformer -> bridge -> frozen text tower -> feature (thesis Figure 3.14)."
@@ -52,11 +81,13 @@ class WholeModel(nn.Module):
         heads: int = 4,  # Of each layer
         temperature: float = 1.0,  # Of the choice of tokens
         seed: int = 0,  # Weights, and the Gumbel noise
+        read: str = "source end",  # Where the tower is read; a key of READS
     ):
-        if bridge not in BRIDGES:
-            raise ValueError(f"unknown bridge {bridge!r}; known: {', '.join(BRIDGES)}.")
+        _known(bridge, BRIDGES, "bridge")
+        _known(read, READS, "read")
         super().__init__()
         self.tower, self.bridge, self.end, self.temperature = [tower], bridge, end, temperature
+        self.read = read
         length, width = tower.positional_embedding.shape[0], self.table.shape[1]
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -98,8 +129,14 @@ class WholeModel(nn.Module):
         ids: Tensor,  # Source tokens, int64, shape (B, S); each row holds the end token
     ) -> Tensor:  # Unit features, shape (B, D)
         "Features of the source texts in the tower's space."
-        features = encode_inputs(self.tower[0], self.inputs(self.states(ids)), eot_by_id(ids, self.end))
-        return F.normalize(features, dim=-1)
+        inputs = self.inputs(self.states(ids))
+        return F.normalize(encode_inputs(self.tower[0], inputs, self._place(ids)), dim=-1)
+
+    def _place(self, ids):
+        "Where the tower is read: a position, or a function of its states."
+        if self.read == "source end":
+            return eot_by_id(ids, self.end)
+        return lambda states: READS[self.read](self, states, ids == 0)
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #faead6d4
 @checked(ids=integers("N L>0"))
@@ -136,16 +173,20 @@ def train_whole_model(
     batch_size: int = 32,
     learning_rate: float = 1e-3,
     seed: int = 0,  # Order of the batches
+    accumulate: int = 1,  # Batches whose gradients make one step
 ) -> list:  # One dict a step: step, loss, and positive and negative as in `cosines_with_frozen`
     "Train the translator by contrast with frozen features; the tower's weights are constants."
-    _check_whole(ids, frozen, batch_size)
+    _check_whole(ids, frozen, batch_size, accumulate)
     model.tower[0].requires_grad_(False)
     order, features, history = torch.Generator().manual_seed(seed), [], []
 
-    def batch_loss(step):
+    def of_batch():
         rows = torch.randperm(len(ids), generator=order)[:batch_size]
         features[:] = [*(f[rows] for f in frozen), model(trim_padding(ids[rows]))]
         return loss(features)
+
+    def batch_loss(step):
+        return sum(of_batch() for _ in range(accumulate)) / accumulate
 
     def note(state):
         history.append(dict(step=state.step, loss=state.loss.item(), **cosines_with_frozen(features)))
@@ -157,13 +198,15 @@ def train_whole_model(
     return history
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #0c5c8140
-def _check_whole(ids, frozen, batch_size):
+def _check_whole(ids, frozen, batch_size, accumulate):
     "Errors for features that do not belong to the texts, and for batches without a contrast."
     if not frozen or any(len(f) != len(ids) for f in frozen):
         got = [len(f) for f in frozen]
         raise ValueError(
             f"`frozen` needs features of the {len(ids)} items in one modality at least; got {got}."
         )
+    if accumulate < 1:
+        raise ValueError(f"accumulate must be at least 1; got {accumulate}.")
     if not 2 <= batch_size <= len(ids):
         raise ValueError(f"batch_size must be from 2 to the number of items, {len(ids)}; got {batch_size}.")
 

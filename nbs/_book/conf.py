@@ -14,7 +14,6 @@ project, author = "brace_nb", "the authors of brace_nb"
 copyright = "2026, the authors of brace_nb. Apache-2.0"
 extensions = [
     "myst_nb",
-    "sphinx_design",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
@@ -27,9 +26,11 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
     "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},
     "footer_icons": [],
+    "sidebar_hide_name": False,
 }
 html_show_sphinx = False
 html_copy_source = False
+html_show_sourcelink = False
 mathjax_path = "tex-svg.js"
 nb_execution_mode = "off"
 nb_merge_streams = True
@@ -39,12 +40,13 @@ suppress_warnings = [
     "myst.header",  # lessons begin sections where the reader needs them
     "mystnb.unknown_mime_type",
     "misc.highlighting_failure",
+    "ref.python",  # fields of several named tuples have one name
 ]
 default_role = "code"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = True
-exclude_patterns = ["_static"]
+exclude_patterns = ["_static", "html"]
 
 
 def linkcode_resolve(domain: str, info: dict) -> str | None:
@@ -59,6 +61,18 @@ def linkcode_resolve(domain: str, info: dict) -> str | None:
     return "../" + notebook.lstrip("./").replace(".ipynb", ".html")
 
 
+def close_other_parts(app, pagename, templatename, context, doctree) -> None:
+    "The sidebar opens the part that the reader is in; a page then holds tens of links instead of hundreds."
+    full = context.get("toctree")
+
+    def toctree(**options):
+        return full(**(options | dict(collapse=True)))
+
+    if full:
+        context["toctree"] = toctree
+
+
 def setup(app: sphinx.application.Sphinx) -> None:
     "Arguments that are documented beside themselves become a list of parameters."
     app.connect("autodoc-process-docstring", add_parameters, priority=100)
+    app.connect("html-page-context", close_other_parts, priority=100)

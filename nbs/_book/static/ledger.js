@@ -1,39 +1,80 @@
-// Filters a ledger table by kind, verdict and text. Without scripts the table stands as it is.
+// Filters above the ledger's rows and the gallery's cards. Without scripts both stand as they are.
+"use strict";
 document.addEventListener("DOMContentLoaded", () => {
-  for (const ledger of document.querySelectorAll(".ledger")) {
-    const rows = [...ledger.querySelectorAll("tbody tr")];
-    const bar = document.createElement("form");
-    bar.className = "ledger-filter";
-    bar.setAttribute("aria-label", "Filter the rows");
-    const fields = { kind: "all kinds", verdict: "all verdicts" };
-    const chosen = {};
-    for (const [name, all] of Object.entries(fields)) {
+  // A form of choices and a field for words; `show(values)` is called with what is chosen and returns a sentence.
+  function filter(place, choices, show) {
+    const form = document.createElement("form");
+    form.className = "filter";
+    form.setAttribute("role", "search");
+    const asked = new URLSearchParams(location.search);
+    const fields = {};
+    for (const [name, values] of Object.entries(choices)) {
       const select = document.createElement("select");
       select.setAttribute("aria-label", name);
-      select.append(new Option(all, ""));
-      for (const value of new Set(rows.map((row) => row.dataset[name]))) select.append(new Option(value, value));
-      chosen[name] = select;
-      bar.append(select);
+      select.append(new Option(`every ${name}`, ""));
+      for (const value of values) select.append(new Option(value, value));
+      if (values.includes(asked.get(name))) select.value = asked.get(name);
+      fields[name] = select;
+      form.append(select);
     }
     const words = document.createElement("input");
-    words.type = "search";
-    words.placeholder = "words";
+    Object.assign(words, { type: "search", placeholder: "words", value: asked.get("words") || "" });
     words.setAttribute("aria-label", "words");
+    fields.words = words;
     const count = document.createElement("output");
-    bar.append(words, count);
-    const show = () => {
+    form.append(words, count);
+    const update = () => {
+      const chosen = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value]));
+      count.textContent = show(chosen);
+      const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value)).toString();
+      try {
+        history.replaceState(null, "", (query ? `?${query}` : location.pathname) + location.hash);
+      } catch { /* a page opened as a file may keep its address */ }
+    };
+    form.addEventListener("input", update);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    place.append(form);
+    update();
+  }
+
+  const kinds = (nodes, name) => [...new Set(nodes.flatMap((node) => (node.dataset[name] || "").split("|")))].filter(Boolean);
+
+  const ledger = document.getElementById("ledger-filter");
+  if (ledger) {
+    const rows = [...document.querySelectorAll(".ledger tbody tr")];
+    const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+    const names = ["source", "chapter", "kind", "verdict"];
+    filter(ledger, Object.fromEntries(names.map((name) => [name, kinds(rows, name)])), (chosen) => {
+      const words = chosen.words.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
       for (const row of rows) {
-        const fits = Object.entries(chosen).every(([name, s]) => !s.value || row.dataset[name] === s.value);
-        const says = row.textContent.toLowerCase().includes(words.value.toLowerCase());
-        row.hidden = !(fits && says);
+        const fits = names.every((name) => !chosen[name] || row.dataset[name] === chosen[name]);
+        row.hidden = !(fits && words.every((word) => texts.get(row).includes(word)));
         shown += !row.hidden;
       }
-      count.textContent = `${shown} of ${rows.length} rows`;
-    };
-    bar.addEventListener("input", show);
-    bar.addEventListener("submit", (event) => event.preventDefault());
-    ledger.before(bar);
-    show();
+      for (const chapter of document.querySelectorAll(".chapter")) chapter.hidden = !chapter.querySelector("tbody tr:not([hidden])");
+      return `${shown} of ${rows.length} rows`;
+    });
+    document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+  }
+
+  const gallery = document.getElementById("gallery-filter");
+  if (gallery) {
+    const cards = [...document.querySelectorAll(".card")];
+    const verdicts = [...new Set(cards.flatMap((card) => card.dataset.verdicts.split(" ")))].filter(Boolean);
+    filter(gallery, { part: kinds(cards, "part"), verdict: verdicts.sort() }, (chosen) => {
+      let shown = 0;
+      for (const card of cards) {
+        const fits = (!chosen.part || card.dataset.part === chosen.part)
+          && (!chosen.verdict || card.dataset.verdicts.split(" ").includes(chosen.verdict))
+          && card.textContent.toLowerCase().includes(chosen.words.toLowerCase());
+        card.hidden = !fits;
+        shown += fits;
+      }
+      for (const part of document.querySelectorAll(".cards")) {
+        part.closest("section").hidden = !part.querySelector(".card:not([hidden])");
+      }
+      return `${shown} of ${cards.length} figures`;
+    });
   }
 });

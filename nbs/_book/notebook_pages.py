@@ -1,0 +1,215 @@
+"""A page for every lesson and every experiment."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+from brace_nb.companion import read_facts
+from sources import PARTS, ROOT, badges, cells_of, escaped, experiments, lessons, plain, put, title_of
+
+_PICTURE = re.compile(r"^!\[([^\]]*)\]\(((?:\.\./)+figures/([^)]+)\.png)\)[ \t]*$", re.M)
+CITE = " · [Cite](/cite.md)"
+NO_FIGURE = "It draws no figure; other experiments read what it computes."
+_TAGS = ("hide-input", "hide-output", "hide-cell", "remove-input", "remove-output", "remove-cell")
+
+
+def is_noise(source: str) -> bool:
+    "Set-up that no reader needs."
+    return bool(re.search(r"^#\|\s*(hide|default_exp)", source, re.M))
+
+
+def markdown(number: str, *lines: str) -> dict:
+    "A cell of text."
+    return dict(cell_type="markdown", id=number, metadata={}, source="\n".join(lines))
+
+
+def width_of(figure: str) -> str:
+    "The share of the column that a figure of its printed width takes."
+    from PIL import Image
+
+    path = ROOT / f"figures/{figure}.png"
+    if not path.exists():
+        return "100%"
+    with Image.open(path) as picture:
+        inches = picture.width / picture.info.get("dpi", (200, 200))[0]
+    return f"{min(100, max(40, round(15 * inches)))}%"
+
+
+def without_missing(source: str) -> str:
+    "Pictures of figures that nobody made yet are words."
+
+    def words(found: re.Match) -> str:
+        made = (ROOT / f"figures/{found[2]}.png").exists()
+        return found[0] if made else f"*{found[1]}* (`make figures` draws this)"
+
+    return re.sub(r"!\[([^\]]*)\]\((?:\.\./)+figures/([^)]+)\.png\)", words, source)
+
+
+def site_target(target: str, notebook: Path) -> str | None:
+    "Where a link of a notebook leads in the site; None for a file that has no page."
+    name, mark, place = target.partition("#")
+    if not name or re.match(r"[a-z]+:|//|/", target):
+        return target
+    path = (notebook.parent / name).resolve()
+    relative = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else name
+    if re.match(r"figures/(CLAIMS\.md|claims/)", relative):
+        return "/ledger/rows.md"
+    if re.match(r"figures/(\w+/)?README\.md", relative):
+        return "/gallery/index.md"
+    if relative in ("nbs/index.ipynb", "README.md"):
+        return "/index.md"
+    is_page = relative.startswith("nbs/") and path.suffix == ".ipynb" and not path.name.startswith("zz_")
+    is_figure = re.fullmatch(r"figures/\w+/\w+\.png", relative)
+    return f"/{relative}{mark}{place}" if path.exists() and (is_page or is_figure) else None
+
+
+def with_links(source: str, notebook: Path) -> str:
+    "Links to pages of the site; a file without a page is named instead."
+
+    def link(found: re.Match) -> str:
+        text, target = found.groups()
+        there = site_target(target, notebook)
+        return f"{text} (`{target.lstrip('./')}`)" if there is None else f"[{text}]({there})"
+
+    return re.sub(r"(?<!!)\[([^\]\[]*)\]\(([^)\s]+)\)", link, source)
+
+
+def is_imports(source: str) -> bool:
+    "Does a cell do nothing but import?"
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:  # a line that only IPython reads
+        return False
+    return all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in body)
+
+
+def with_captions(source: str, rows_of: dict[str, list[dict]], up: str) -> str:
+    "Pictures that stand alone become figures whose caption is seen, with verdicts and numbers below."
+
+    def figure(found: re.Match) -> str:
+        caption, path, name = found.groups()
+        extra = [f'<span class="of-figure"><a href="{up}_static/figures/{name}.csv">numbers</a>']
+        extra += [f"{badges(rows_of.get(name, []), up)}</span>"]
+        lines = [f":::{{figure}} {path}", f":alt: {plain(caption)}", f":width: {width_of(name)}"]
+        lines += ["", caption, ":::", ""]
+        return "\n".join([*lines, "```{raw} html", " ".join(extra), "```"])
+
+    return _PICTURE.sub(figure, source)
+
+
+def clean_cell(cell: dict, folded: bool, rows_of: dict, notebook: Path) -> dict:
+    "A cell without directives and without what went to stderr, with the links of the site."
+    source = "".join(cell["source"])
+    tags = [t for t in cell["metadata"].get("tags", []) if t in _TAGS]
+    cell = cell | dict(metadata={}, source=re.sub(r"^#\|.*\n?", "", source, flags=re.M))
+    if cell["cell_type"] == "code":
+        cell["outputs"] = [o for o in cell["outputs"] if o.get("name") != "stderr"]
+        tags += ["hide-input"] * (folded or is_imports(cell["source"]))
+    else:
+        up = "../" * (len(notebook.relative_to(ROOT).parts) - 1)
+        text = with_links(without_missing(cell["source"]), notebook)
+        cell["source"] = with_captions(text, rows_of, up)
+    if tags:
+        cell["metadata"] = dict(tags=sorted(set(tags)))
+    return cell
+
+
+def put_notebook(path: Path, top: dict, end: dict, rows_of: dict, folded: bool = False) -> None:
+    "A notebook as a page: its first cell, how to run it, the rest, what stands at the end."
+    name = path.relative_to(ROOT)
+    nb = json.loads(path.read_text(encoding="utf-8"))
+    found = [c for c in cells_of(path) if not is_noise("".join(c["source"]))]
+    found = [c for c in found if "".join(c["source"]).strip()]
+    found = [clean_cell(c, folded, rows_of, path) for c in found]
+    nb["metadata"] = dict(kernelspec=nb["metadata"].get("kernelspec", {}))
+    cells = [*found[:1], top, *found[1:], end]
+    put(name.as_posix(), json.dumps(nb | dict(cells=cells)))
+
+
+def run_line(path: Path, command: str = "") -> dict:
+    "How to run a notebook oneself."
+    name = path.relative_to(ROOT).as_posix()
+    say = f'<p class="run-line">Run this notebook: <code>make lab</code>, then open <code>{name}</code>'
+    more = f", or <code>{command}</code>" if command else ""
+    return markdown("run-line", "```{raw} html", f"{say}{more}.</p>", "```")
+
+
+def neighbors(path: Path, row: list[Path]) -> str:
+    "Links to the page before and the page after."
+    at = row.index(path)
+    links = [f"Before: [{plain(title_of(row[at - 1]))}]({row[at - 1].name})"] if at else []
+    if at + 1 < len(row):
+        links.append(f"Next: [{plain(title_of(row[at + 1]))}]({row[at + 1].name})")
+    return " · ".join(links)
+
+
+def lesson_end(path: Path, part: str, row: list[Path]) -> dict:
+    "Where a lesson leads."
+    name = part.partition("_")[2]
+    said = re.search(r"\b[Nn]ext:|\b[Pp]revious:", "".join(cells_of(path)[-1]["source"]).replace("*", ""))
+    links = ["" if said else neighbors(path, row), f"[Part: {PARTS[part][0]}](/parts/{name}.md)"]
+    links += [] if name == "as_printed" else [f"[Functions](/api/{name}.md)"]
+    return markdown("links", "---", "", " · ".join(x for x in links if x) + CITE)
+
+
+def parameters(facts: dict) -> list[str]:
+    "A table of the parameters of an experiment."
+    rows = [f"| `{k}` | `{v}` |" for k, v in facts.get("parameters", {}).items()]
+    return ["### Parameters of the committed figures", "", "| parameter | value |", "|---|---|", *rows, ""]
+
+
+def provenance(facts: dict) -> list[str]:
+    "What the committed results of an experiment depend on."
+    marks = " ".join(f"{k} `{v[:8]}`" for k, v in facts.get("inputs", {}).items())
+    said = f"Profile `{facts.get('profile', 'cpu')}`; fingerprints of what it depends on: {marks}."
+    return ["### Provenance", "", said, "", "A changed fingerprint makes `make figures` run it again.", ""]
+
+
+def answers(rows: list[dict]) -> list[str]:
+    "The rows of the ledger that an experiment measures."
+    if not rows:
+        return []
+    lines = [
+        f'<tr><td><a href="../../../ledger/rows.html#{r["id"]}">{escaped(r["where"])}</a></td>'
+        f"<td>{escaped(r['says'])}</td><td>{escaped(r['text'])}</td><td>{badges([r], '../../../')}</td></tr>"
+        for r in rows
+    ]
+    head = "<tr><th>where</th><th>the source says</th><th>we measured</th><th>verdict</th></tr>"
+    table = f'<div class="ledger small"><table><thead>{head}</thead><tbody>'
+    return ["### In the ledger", "", "```{raw} html", table, *lines, "</tbody></table></div>", "```", ""]
+
+
+def experiment_end(path: Path, row: list[Path], facts: dict, rows: list[dict]) -> dict:
+    "Verdicts, parameters and provenance of an experiment."
+    lines = ["---", "", "## Results and provenance", "", *answers(rows)]
+    lines += [*parameters(facts), *provenance(facts)] if facts else [NO_FIGURE, ""]
+    part = path.parent.name
+    return markdown(
+        "provenance", *lines, "---", "", f"{neighbors(path, row)} · [Part](/parts/{part}.md){CITE}"
+    )
+
+
+def figure_rows(facts: dict, rows: dict) -> dict[str, list[dict]]:
+    "Figure -> its rows of the ledger."
+    found = {}
+    for part in facts.values():
+        for figure, about in part["figures"].items():
+            found[figure] = [rows[id] for id in about["claims"] if id in rows]
+    return found
+
+
+def notebooks(rows: dict) -> None:
+    "A page for every lesson and every experiment."
+    facts = read_facts(ROOT / "figures")
+    rows_of = figure_rows(facts, rows)
+    for part, row in lessons().items():
+        for path in row:
+            put_notebook(path, run_line(path), lesson_end(path, part, row), rows_of)
+        mine = experiments(part)
+        for path in mine:
+            name = f"{path.parent.name}/{path.stem}"
+            about = facts.get(path.parent.name, {}).get("experiments", {}).get(name, {})
+            asked = [r for r in rows.values() if r["experiment"] == name]
+            top = run_line(path, f"make figures ONLY={name}")
+            put_notebook(path, top, experiment_end(path, mine, about, asked), rows_of, folded=True)

@@ -1,0 +1,105 @@
+"""A page for every part, with its lessons and experiments, and a page of its functions."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+from brace_nb.companion import read_facts
+from sources import PARTS, ROOT, escaped, experiments, lessons, plain, put, raw, summary_of, title_of, toctree
+
+
+WITHOUT_FUNCTIONS = ("as_printed", "paper")  # Nobody imports from them
+
+
+def is_machinery(path: Path) -> bool:
+    "Can a reader skip it?"
+    return bool(re.match(r"\d\d[a-z]_", path.name))
+
+
+def entry(path: Path) -> str:
+    "A notebook as an item of a list."
+    about = plain(summary_of(path))
+    link = f"[{plain(title_of(path))}](/{path.relative_to(ROOT).as_posix()})"
+    return f"- {link}" + (f": {about}" if about else "")
+
+
+def thumbnail(path: Path, facts: dict) -> str:
+    "An experiment as a card with its first figure."
+    name = f"{path.parent.name}/{path.stem}"
+    figures = [f for f, about in sorted(facts.get("figures", {}).items()) if about["experiment"] == name]
+    image = f'<img src="../_static/small/{figures[0]}.webp" alt="" loading="lazy">' if figures else ""
+    words = f"{escaped(plain(title_of(path)))}"
+    return f'<a class="thumb" href="../nbs/experiments/{name}.html">{image}<span>{words}</span></a>'
+
+
+def parts() -> None:
+    "A page for every part."
+    facts = read_facts(ROOT / "figures")
+    for folder, row in lessons().items():
+        title, about, hero = PARTS[folder]
+        part, mine = folder.partition("_")[2], experiments(folder)
+        page = [f"# {title}", "", about, ""]
+        if hero and (ROOT / f"figures/{hero}.png").exists():
+            alt = plain(facts[part]["figures"][hero]["alt"].replace("\n", " "))
+            page += [f"![{alt}](/figures/{hero}.png)", ""]
+        if row:
+            page += ["## Lessons", "", "In this order; a lesson is also the source of a module.", ""]
+            page += [*(entry(p) for p in row if not is_machinery(p)), ""]
+        if machinery := [p for p in row if is_machinery(p)]:
+            page += ["Machinery that a reader can skip:", "", *(entry(p) for p in machinery), ""]
+        if mine:
+            page += ["## Experiments", "", "One question each; together they make every figure.", ""]
+            page += raw('<div class="thumbs">', *(thumbnail(p, facts.get(part, {})) for p in mine), "</div>")
+        if part not in WITHOUT_FUNCTIONS:
+            page += ["## Functions", "", f"[All public names of `brace_nb.{part}`](/api/{part}.md)", ""]
+        names = [f"/{p.relative_to(ROOT).with_suffix('').as_posix()}" for p in [*row, *mine]]
+        put(f"parts/{part}.md", "\n".join([*page, *toctree(*names)]))
+
+
+def first_line(thing) -> str:
+    "What a name is, in a line."
+    text = (inspect.getdoc(thing) or "").strip().splitlines() if callable(thing) else []
+    return plain(text[0]) if text else ""
+
+
+def registry(name: str, thing) -> list[str]:
+    "A public name that is no function: what it holds."
+    lines = [f"## {name}", "", f"A `{type(thing).__name__}`"]
+    if isinstance(thing, dict | tuple | list):
+        keys = [f"`{k}`" for k in thing if isinstance(k, str | int)]
+        lines[-1] += f" of {len(thing)}: {', '.join(keys)}." if keys else f" of {len(thing)}."
+    return [*lines, ""]
+
+
+def function_page(part: str) -> list[str]:
+    "All public names of a part: a list, then each with its arguments."
+    module = importlib.import_module(f"brace_nb.{part}")
+    things = {name: getattr(module, name) for name in module.__all__}
+    page = [f"# brace_nb.{part}", "", f"`from brace_nb.{part} import ...`", ""]
+    for name, thing in things.items():
+        about = f": {first_line(thing)}" if first_line(thing) else ""
+        about = re.sub(r"([|<_*])", r"\\\1", about)
+        target = f"#brace_nb.{part}.{name}" if callable(thing) else f"#{name.lower().replace('_', '-')}"
+        page.append(f'- <a href="{target}"><code>{name}</code></a>{about}')
+    page.append("")
+    for name, thing in things.items():
+        if not callable(thing):
+            page += registry(name, thing)
+            continue
+        kind = "autoclass" if isinstance(thing, type) else "autofunction"
+        members = [":members:"] if isinstance(thing, type) else []
+        page += ["```{eval-rst}", f".. {kind}:: brace_nb.{part}.{name}"]
+        page += [*(f"   {m}" for m in members), "```", ""]
+    return page
+
+
+def functions() -> None:
+    "A page of public names for every part that has some."
+    names = [p.partition("_")[2] for p in PARTS if p.partition("_")[2] not in WITHOUT_FUNCTIONS]
+    for part in names:
+        put(f"api/{part}.md", "\n".join(function_page(part)))
+    index = ["# Functions", "", "Public names, by part; each leads to the lesson that it is written in.", ""]
+    about = {p.partition("_")[2]: words for p, (_, words, _) in PARTS.items()}
+    index += [f"- [brace_nb.{part}]({part}.md): {about[part]}" for part in names]
+    put("api/index.md", "\n".join([*index, "", *toctree(*names)]))

@@ -1,0 +1,299 @@
+// Points in the plane: all measures of n vectors, and the statistics of Table A.1 (thesis, appendix A).
+"use strict";
+
+brace.points = (() => {
+  // --- mathematics: points are arrays [x, y]; as brace_nb.ndim has it, in float64
+
+  const dot = (a, b) => a[0] * b[0] + a[1] * b[1];
+  const root = (x) => Math.sqrt(Math.max(x, 0));
+
+  // Points at distance 1 from the origin, in the same directions.
+  function unit(points) {
+    return points.map(([x, y]) => {
+      const top = Math.max(Math.abs(x), Math.abs(y));
+      const size = Math.hypot(x / top, y / top);
+      return [x / top / size, y / top / size];
+    });
+  }
+
+  // Sums over points: s, q and a for each coordinate, P = |s|^2, Q = sum of squares.
+  function sums(points) {
+    const s = [0, 0], q = [0, 0], a = [0, 0];
+    for (const p of points) for (const f of [0, 1]) {
+      s[f] += p[f];
+      q[f] += p[f] * p[f];
+      a[f] += Math.abs(p[f]);
+    }
+    return { s, q, a, P: dot(s, s), Q: q[0] + q[1], n: points.length, F: 2 };
+  }
+
+  const over = (t, each) => each(t.s[0], t.q[0], t.a[0], t.n) + each(t.s[1], t.q[1], t.a[1], t.n);
+  const spread = (s, q, a, n) => root(q - (s * s) / n);
+  const hypotenuse = (mean, q, n) => mean - (root(q) - Math.sqrt(n) * Math.abs(mean));
+
+  // Each point against the direction of the rest; a rest that is zero up to rounding scores 0.
+  function leaveOneOut(points) {
+    const size = Math.max(...points.map((p) => dot(p, p)));
+    let total = 0;
+    points.forEach((p, a) => {
+      const rest = [0, 0];
+      points.forEach((o, b) => {
+        if (a !== b) {
+          rest[0] += o[0];
+          rest[1] += o[1];
+        }
+      });
+      const length = dot(rest, rest);
+      if (length > 8 * Number.EPSILON * size) total += dot(p, rest) / Math.sqrt(length);
+    });
+    return total;
+  }
+
+  // Square root of the determinant of the inner products; more than two vectors of a plane have none.
+  function volume(points) {
+    if (points.length > 2) return 0;
+    const [u, v] = points;
+    return Math.abs(u[0] * v[1] - u[1] * v[0]);
+  }
+
+  function area([a, b, c]) {
+    return Math.abs((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])) / 2;
+  }
+
+  // Largest singular value of the n x 2 matrix.
+  function singular(points) {
+    let xx = 0, yy = 0, xy = 0;
+    for (const [x, y] of points) {
+      xx += x * x;
+      yy += y * y;
+      xy += x * y;
+    }
+    return root((xx + yy) / 2 + Math.hypot((xx - yy) / 2, xy));
+  }
+
+  function product(points) {
+    return [0, 1].reduce((total, f) => total + points.reduce((value, p) => value * p[f], 1), 0);
+  }
+
+  const sst = (t) => t.Q - t.P / t.n;
+  // Row of Figure 5.9 (null: a peer), name in the library, in words, formula, score.
+  const MEASURES = [
+    [1, "sst_sum", "1 − total spread", "1 − Σ SST", (p, t) => 1 - sst(t)],
+    [2, "l2norm", "1 − spread, root by coordinate", "1 − Σ √SST", (p, t) => 1 - over(t, spread)],
+    [3, "mean_cosine", "length of the mean", "|m|", (p, t) => root(t.P) / t.n],
+    [4, "rms_feature", "1 − mean root spread", "1 − Σ √SST / F", (p, t) => 1 - over(t, spread) / t.F],
+    [5, "sst_l2", "1 − length of the spreads", "1 − √Σ SST²", (p, t) =>
+      1 - root(over(t, (s, q, a, n) => Math.max(q - (s * s) / n, 0) ** 2))],
+    [6, "norm_sum", "1 − sum of lengths", "1 − Σ √q", (p, t) => 1 - over(t, (s, q) => root(q))],
+    [7, "sst", "1 − spread", "1 − SST", (p, t) => 1 - sst(t)],
+    [8, "sst_root", "1 − root of the spread", "1 − √SST", (p, t) => 1 - root(sst(t))],
+    [9, "sst_abs", "1 − absolute spread", "1 − Σ |SST|", (p, t) => 1 - sst(t)],
+    [10, "sst_feature", "F − spread", "F − SST", (p, t) => t.F - sst(t)],
+    [11, "mean_norm_sq", "length of the sum over n²", "|s| / n²", (p, t) => root(t.P) / t.n ** 2],
+    [12, "sum_norm", "length of the sum", "|s|", (p, t) => root(t.P)],
+    [13, "mean_norm", "length of the sum over n", "|s| / n", (p, t) => root(t.P) / t.n],
+    [14, "mean_dot", "each against the mean", "Σ x·m / |m|", (p, t) => root(t.P)],
+    [15, "leave_one_out", "each against the rest", "Σ x·(s−x) / |s−x|", (p) => leaveOneOut(p)],
+    [16, "delta_h", "hypotenuse", "Σ m − (√q − √n |m|)", (p, t) =>
+      over(t, (s, q, a, n) => hypotenuse(s / n, q, n))],
+    [17, "delta_h_abs", "hypotenuse of |x|", "Σ u − (√q − √n u)", (p, t) =>
+      over(t, (s, q, a, n) => hypotenuse(a / n, q, n))],
+    [18, "einsum", "product", "Σ Π x", (p) => product(p)],
+    [null, "pairwise", "mean over pairs (CLIP)", "mean x·y", (p, t) => (t.P - t.Q) / (t.n * (t.n - 1))],
+    [null, "symile", "product (Symile)", "Σ Π x", (p) => product(p)],
+    [null, "gram_volume", "− volume (GRAM)", "−√det G", (p) => -volume(p)],
+    [null, "triangle", "− area of the tips (TRIANGLE)", "−area", (p) => (p.length === 3 ? -area(p) : null)],
+    [null, "pmrl", "leading singular value (PMRL)", "σ₁", (p) => singular(p)],
+  ].map(([row, name, words, formula, of]) => ({ row, name, words, formula, of }));
+
+  // All measures by name; null where one is not defined for n points.
+  function measures(points, normalized = false) {
+    const p = normalized ? unit(points) : points;
+    const t = sums(p);
+    return Object.fromEntries(MEASURES.map((m) => [m.name, m.of(p, t)]));
+  }
+
+  // Power mean with signed powers unless p is even.
+  function powerMean(values, p) {
+    const size = Math.max(...values.map(Math.abs), Number.MIN_VALUE);
+    let total = 0;
+    for (const x of values) total += Math.abs(x / size) ** p * (p % 2 === 0 ? 1 : Math.sign(x));
+    const mean = total / values.length;
+    return Math.sign(mean) * Math.abs(mean) ** (1 / p) * size;
+  }
+
+  function variance(values) {
+    const mean = values.reduce((a, b) => a + b, 0) / values.length;
+    return values.reduce((total, x) => total + (x - mean) ** 2, 0) / values.length;
+  }
+
+  const STATISTICS = {
+    mean: (v) => v.reduce((a, b) => a + b, 0) / v.length,
+    l2mean: (v) => powerMean(v, 2),
+    l3mean: (v) => powerMean(v, 3),
+    dynmean: (v) => powerMean(v, v.length),
+    lsqrtmean: (v) => powerMean(v, 0.5),
+    std: (v) => Math.sqrt(variance(v)),
+    variance,
+  };
+
+  // Table A.1: name -> [of x, of y].
+  function statistics(points) {
+    return Object.fromEntries(
+      Object.entries(STATISTICS).map(([name, of]) => [name, [of(points.map((p) => p[0])), of(points.map((p) => p[1]))]])
+    );
+  }
+
+  // n points around a direction: `width` is the spread of angles and lengths.
+  function around(n, width, seed) {
+    const { uniform } = brace.random(seed);
+    return Array.from({ length: n }, (_, k) => {
+      const angle = 0.7 + width * Math.PI * ((2 * (k + uniform())) / n - 1);
+      const length = 0.75 + 0.2 * Math.min(width, 1) * (2 * uniform() - 1);
+      return [length * Math.cos(angle), length * Math.sin(angle)];
+    });
+  }
+
+  return { MEASURES, STATISTICS, measures, statistics, unit, around };
+})();
+
+brace.page("points", (place) => {
+  const { make } = brace;
+  const show = (x, digits = 3) => (x && Math.abs(x) < 5e-4 && digits === 3 ? x.toExponential(0).replace(/-/g, "−") : brace.show(x, digits));
+  const { MEASURES, STATISTICS, measures, statistics, unit, around } = brace.points;
+  const REACH = 1.25; // the plane shown is [-REACH, REACH] on both axes
+  const state = { points: around(12, 1, 3), normalized: false, kept: null, seed: 3 };
+  state.kept = measures(state.points);
+
+  // --- the plane
+  const svg = make("svg", { viewBox: "-125 -125 250 250", role: "group", "aria-label": "The plane with the points" });
+  const grid = make("g", { class: "grid" });
+  for (let k = -1; k <= 1; k += 0.5) {
+    grid.append(make("line", { x1: 100 * k, x2: 100 * k, y1: -125, y2: 125, class: k ? "" : "axis" }));
+    grid.append(make("line", { y1: 100 * k, y2: 100 * k, x1: -125, x2: 125, class: k ? "" : "axis" }));
+  }
+  grid.append(make("circle", { r: 100, class: "unit" }));
+  const arms = make("g", { class: "arms" });
+  const mean = make("circle", { r: 3.4, class: "mean" });
+  const dots = make("g");
+  svg.append(grid, arms, mean, dots);
+
+  function moved(k, x, y) {
+    const clip = (v) => Math.max(-REACH, Math.min(REACH, v));
+    state.points[k] = [clip(x), clip(y)];
+    update();
+    spoken.say(`point ${k + 1} at ${show(state.points[k][0], 2)}, ${show(state.points[k][1], 2)}`);
+  }
+
+  function toPlane(event) {
+    const box = svg.getBoundingClientRect();
+    const scale = (2 * REACH) / box.width;
+    return [(event.clientX - box.left) * scale - REACH, REACH - (event.clientY - box.top) * scale];
+  }
+
+  const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+
+  function dot(k) {
+    const node = make("g", { class: "dot", tabindex: 0, role: "slider", "aria-label": `Point ${k + 1}` });
+    node.append(make("circle", { r: 12, class: "touch" }), make("circle", { r: 5.2, class: "mark" }));
+    node.append(make("text", { text: k + 1, "aria-hidden": true }));
+    node.addEventListener("keydown", (event) => {
+      const step = STEPS[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const size = event.shiftKey ? 0.1 : 0.02;
+      moved(k, state.points[k][0] + size * step[0], state.points[k][1] + size * step[1]);
+    });
+    node.addEventListener("pointerdown", (event) => {
+      node.setPointerCapture(event.pointerId);
+      node.focus({ preventScroll: true });
+      event.preventDefault();
+    });
+    node.addEventListener("pointermove", (event) => {
+      if (node.hasPointerCapture(event.pointerId)) moved(k, ...toPlane(event));
+    });
+    return node;
+  }
+
+  // --- the tables
+  const rows = {};
+  const body = make("tbody");
+  for (const m of MEASURES) {
+    const [now, before, change] = [make("td", { class: "number" }), make("td", { class: "number" }), make("td")];
+    const source = m.row ? `row ${m.row}` : "peer";
+    const name = make("th", { scope: "row" }, make("span", { text: m.words }), make("code", { text: m.name }));
+    body.append(make("tr", { "data-name": m.name }, make("td", { text: source, class: "quiet" }), name,
+      make("td", { text: m.formula, class: "formula" }), now, before, change));
+    rows[m.name] = { now, before, change };
+  }
+  const head = make("tr", {}, ...["", "measure", "formula", "now", "kept", "change"].map((text) => make("th", { scope: "col", text })));
+  const table = make("table", { class: "values measures" }, make("caption", { text: "Measures of Figure 5.9, and of others. Higher is more alike." }), make("thead", {}, head), body);
+  const cells = {};
+  const second = make("tbody");
+  for (const name of Object.keys(STATISTICS)) {
+    cells[name] = [make("td", { class: "number" }), make("td", { class: "number" })];
+    second.append(make("tr", {}, make("th", { scope: "row", text: name }), ...cells[name]));
+  }
+  const statisticsTable = make("table", { class: "values" }, make("caption", { text: "Statistics of Table A.1, by coordinate" }),
+    make("thead", {}, make("tr", {}, ...["statistic", "x", "y"].map((text) => make("th", { scope: "col", text })))), second);
+
+  // --- controls
+  const spoken = brace.announcer();
+  function setPoints(points) {
+    state.points = points;
+    dots.replaceChildren(...points.map((_, k) => dot(k)));
+    update();
+  }
+  const count = brace.slider("points, n", { min: 2, max: 12, value: 12 }, (n) => {
+    const more = around(12, 1, ++state.seed);
+    setPoints([...state.points.slice(0, n), ...more.slice(state.points.length, n)]);
+    keep();
+  });
+  function keep() {
+    state.kept = measures(state.points, state.normalized);
+    update();
+  }
+  const controls = make("div", { class: "controls" }, count,
+    brace.button("apart", () => setPoints(around(state.points.length, 1, ++state.seed)), { title: "As in Figure A.1" }),
+    brace.button("together", () => setPoints(around(state.points.length, 0.06, ++state.seed)), { title: "As in Figure A.2" }),
+    brace.button("opposite", () => setPoints(state.points.map(([x, y]) => [-x, -y])), { title: "Every point through the origin" }),
+    brace.button("keep these values", keep),
+    brace.check("unit length", false, (yes) => {
+      state.normalized = yes;
+      keep();
+    }));
+
+  function update() {
+    const zero = state.normalized && state.points.some(([x, y]) => x === 0 && y === 0);
+    const used = zero ? state.points : state.normalized ? unit(state.points) : state.points;
+    [...dots.children].forEach((node, k) => {
+      const [x, y] = state.points[k];
+      node.setAttribute("transform", `translate(${100 * x} ${-100 * y})`);
+      node.setAttribute("aria-valuetext", `${show(x, 2)}, ${show(y, 2)}`);
+      node.setAttribute("aria-valuenow", show(Math.hypot(x, y), 2));
+    });
+    arms.replaceChildren(...used.map(([x, y]) => make("line", { x2: 100 * x, y2: -100 * y })));
+    const m = used.reduce((total, p) => [total[0] + p[0] / used.length, total[1] + p[1] / used.length], [0, 0]);
+    mean.setAttribute("cx", 100 * m[0]);
+    mean.setAttribute("cy", -100 * m[1]);
+    const values = zero ? {} : measures(state.points, state.normalized);
+    for (const { name } of MEASURES) {
+      const { now, before, change } = rows[name];
+      const difference = values[name] - state.kept[name];
+      now.textContent = show(values[name]);
+      before.textContent = show(state.kept[name]);
+      const moves = Math.abs(difference) > 1e-3 * Math.abs(state.kept[name]) && Math.abs(difference) > 1e-9;
+      change.textContent = moves ? (difference > 0 ? "▲ rises" : "▼ falls") : "";
+      change.className = moves ? (difference > 0 ? "up" : "down") : "";
+    }
+    for (const [name, [x, y]] of Object.entries(statistics(state.points))) {
+      cells[name][0].textContent = show(x);
+      cells[name][1].textContent = show(y);
+    }
+  }
+
+  const legend = make("p", { class: "hint" }, "Drag a point, or press Tab and move it with the arrow keys (Shift: larger steps). The green point is the mean.");
+  place.replaceChildren(controls, make("div", { class: "two" }, make("div", { class: "stage" }, svg, legend, statisticsTable),
+    make("div", { class: "scroll" }, table)), spoken);
+  setPoints(state.points);
+});

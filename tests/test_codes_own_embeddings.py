@@ -1,0 +1,258 @@
+"Codes of a user's own files: a budget of bits, stored codes, `encode` and `search`."
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from brace_nb.codes import (
+    CodeEncoder,
+    binarize,
+    binarize_at_most,
+    encode_files,
+    jaccard,
+    load_codes,
+    nearest_corner,
+    pack,
+    save_codes,
+    search_files,
+    straight_through,
+)
+from brace_nb.companion import main
+from made_codes import made_embeddings
+
+
+@pytest.mark.parametrize("most", [1, 2, 4, 7])
+def test_a_budget_against_every_corner(most):
+    v = made_embeddings(50, 7)
+    corners = [c for c in itertools.product([0, 1], repeat=7) if 1 <= sum(c) <= most]
+    for row, code in zip(v.astype(np.float64), binarize_at_most(v, most)):
+        best = max(sum(x for x, bit in zip(row, c) if bit) / sum(c) ** 0.5 for c in corners)
+        assert 1 <= code.sum() <= most
+        assert row[code].sum() / code.sum() ** 0.5 == pytest.approx(best, rel=1e-6)
+
+
+def test_a_budget_of_all_is_no_budget():
+    v = made_embeddings(200, 40)
+    assert (binarize_at_most(v, 40) == binarize(v)).all()
+    assert (binarize_at_most(np.ones((2, 6)), 3) == np.array([1, 1, 1, 0, 0, 0], bool)).all()
+    assert binarize_at_most(torch.from_numpy(v), 3).dtype == torch.bool
+    with pytest.raises(ValueError, match="negative"):
+        binarize_at_most(-v, 3)
+
+
+def test_straight_through_keeps_the_budget():
+    x = torch.nn.functional.normalize(torch.rand(6, 20), dim=-1).requires_grad_()
+    codes = straight_through(x, most=3)
+    weights = torch.rand(6, 20)
+    (codes * weights).sum().backward()
+    assert ((codes > 1e-6).sum(-1) <= 3).all() and torch.equal(x.grad, weights)
+    assert torch.allclose(codes, nearest_corner(x, most=3)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.parquet", "a.txt"])
+def test_stored_codes_come_back(tmp_path, name):
+    codes = np.random.default_rng(0).random((30, 21)) < 0.2
+    codes[4] = False
+    save_codes(tmp_path / name, codes)
+    assert (load_codes(tmp_path / name, 21) == codes).all()
+    with pytest.raises(ValueError, match=name):
+        load_codes(tmp_path / name, 8)
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_bit_order_of_stored_codes(tmp_path):
+    code = np.zeros((1, 16), bool)
+    code[0, [1, 7, 8]] = True
+    save_codes(tmp_path / "a.npy", code)
+    save_codes(tmp_path / "a.parquet", code)
+    save_codes(tmp_path / "a.txt", code)
+    assert np.load(tmp_path / "a.npy").tolist() == [[2 + 128, 1]]
+    assert pq.read_table(tmp_path / "a.parquet")["bits"].to_pylist() == [[1, 7, 8]]
+    assert (tmp_path / "a.txt").read_text() == "b1 b7 b8\n"
+
+
+def views(n=150, features=24, seed=0):
+    random = np.random.default_rng(seed)
+    things = random.normal(size=(n, 8)) @ random.normal(size=(8, features))
+    return [(things + 0.5 * random.normal(size=things.shape)).astype(np.float32) for _ in range(2)]
+
+
+def write(folder, suffix, **matrices):
+    "One file a matrix."
+    paths = []
+    for name, x in matrices.items():
+        path = folder / f"{name}{suffix}"
+        if suffix == ".npy":
+            np.save(path, x)
+        elif suffix == ".npz":
+            np.savez(path, x)
+        elif suffix == ".parquet":
+            pq.write_table(pa.table({"embedding": pa.array(list(x), pa.list_(pa.float32()))}), path)
+        else:
+            save_file({"embedding": x}, path)
+        paths.append(path)
+    return paths
+
+
+QUICK = dict(bits=16, epochs=2)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet", ".safetensors"])
+def test_every_kind_of_file(tmp_path, suffix):
+    images, texts = views()
+    paths = write(tmp_path, suffix, images=images, texts=texts)
+    report = encode_files(*paths, tmp_path / "out", **QUICK)
+    model = CodeEncoder.load(tmp_path / "out/encoder.safetensors")
+    assert (np.load(tmp_path / "out/images.npy") == pack(model.encode_images(images))).all()
+    rows, similar = search_files(tmp_path / "out/images.npy", paths[1], top=4)
+    scores = jaccard(model.encode_texts(texts), model.encode_images(images))
+    assert (rows == np.argsort(-scores, axis=1, kind="stable")[:, :4]).all()
+    assert np.allclose(similar, -np.sort(-scores, axis=1)[:, :4])
+    assert json.loads((tmp_path / "out/report.json").read_text())["rows"] == report["rows"]
+
+
+def test_the_report_counts_what_was_held_out(tmp_path):
+    images, texts = views()
+    paths = write(tmp_path, ".npy", images=images, texts=texts)
+    report = encode_files(*paths, tmp_path / "out", held=0.2, ks=(1, 30), **QUICK)
+    assert (report["learned_from"], report["held_out"]) == (120, 30)
+    away = np.random.default_rng(0).permutation(150)[:30]
+    x, y = (v[away].astype(np.float64) for v in (images, texts))
+    x, y = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (x, y))
+    hits = 0
+    for i in range(30):
+        others = [j for j in range(30) if j != i]
+        hits += all(x[i] @ y[j] < x[i] @ y[i] for j in others)
+        hits += all(x[j] @ y[i] < x[i] @ y[i] for j in others)
+    told = {row["what"]: row for row in report["rows"]}
+    assert told["floats, cosine"]["R@1"] == pytest.approx(100 * hits / 60)
+    assert told["floats, cosine"]["R@30"] == 100 and told["chance"]["R@1"] == pytest.approx(100 / 30)
+    assert told["codes, Jaccard"]["bytes"] == 2 and told["codes, Jaccard"]["R@1"] > 3 * told["chance"]["R@1"]
+
+
+def test_what_is_held_out_is_not_learned_from(tmp_path):
+    images, texts = views()
+    changed = texts.copy()
+    away = np.random.default_rng(0).permutation(150)[:15]
+    changed[away] = np.roll(texts[away], 1, axis=0)
+    first = encode_files(*write(tmp_path, ".npy", a=images, b=texts), tmp_path / "one", **QUICK)
+    encode_files(*write(tmp_path, ".npy", a=images, b=changed), tmp_path / "two", **QUICK)
+    one, two = (CodeEncoder.load(tmp_path / name / "encoder.safetensors") for name in ("one", "two"))
+    assert first["held_out"] == 15 and (one.encode_images(images) == two.encode_images(images)).all()
+
+
+def test_several_captions_a_picture(tmp_path):
+    images, texts = views()
+    twice, owner = np.concatenate([texts, texts + 0.1]), np.tile(np.arange(150), 2)
+    paths = write(tmp_path, ".npy", images=images, texts=twice)
+    np.savetxt(tmp_path / "owner.txt", owner, fmt="%d")
+    report = encode_files(*paths, tmp_path / "out", owner=tmp_path / "owner.txt", **QUICK)
+    assert (report["learned_from"], report["held_out"]) == (270, 15)
+    assert np.load(tmp_path / "out/texts.npy").shape == (300, 2)
+
+
+@pytest.mark.parametrize("form, suffix", [("indices", ".parquet"), ("tokens", ".txt")])
+def test_a_budget_and_other_forms(tmp_path, form, suffix):
+    paths = write(tmp_path, ".npy", images=views()[0], texts=views()[1])
+    report = encode_files(*paths, tmp_path / "out", active=4, form=form, **QUICK)
+    codes = load_codes(tmp_path / f"out/images{suffix}", 16)
+    assert codes.sum(1).max() <= 4 and report["active_most"] <= 4
+    rows, _ = search_files(tmp_path / f"out/texts{suffix}", paths[0], modality="image", top=3)
+    assert rows.shape == (150, 3)
+
+
+def test_the_preset_of_the_post_takes_two_encoders(tmp_path):
+    images, texts = views()
+    paths = write(tmp_path, ".npy", images=images, texts=texts[:, :20])
+    told = [row["what"] for row in encode_files(*paths, tmp_path / "out", preset="post", **QUICK)["rows"]]
+    assert told == ["codes, Jaccard", "chance"]
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, words)))
+    return stop.value.code, *capsys.readouterr()
+
+
+def test_the_command_line(tmp_path, capsys):
+    paths = write(tmp_path, ".npy", images=views()[0], texts=views()[1])
+    quick = ["--bits", 16, "--epochs", 2, "--out", tmp_path / "codes"]
+    code, out, _ = run(capsys, "encode", *paths, *quick)
+    assert code == 0 and "codes, Jaccard" in out and "signs after ITQ" in out
+    code, out, _ = run(capsys, "search", tmp_path / "codes/images.npy", paths[1], "--top", 2)
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert code == 0 and lines[0] == ["query", "rank", "row", "similarity"] and len(lines) == 301
+    assert [line[:2] for line in lines[1:3]] == [["0", "1"], ["0", "2"]]
+    code, out, _ = run(capsys, "encode", *paths, *quick, "--json")
+    assert json.loads(out)["held_out"] == 15
+
+
+def faults(folder):
+    "Words of the command line, and what the one line says."
+    images, texts = views()
+    broken = images.copy()
+    broken[3, 2] = np.inf
+    made = dict(i=images, t=texts, nan=broken, short=texts[:99], same=np.ones_like(images), slim=texts[:, :9])
+    made |= dict(line=np.ones(7), none=images[:0])
+    write(folder, ".npy", **made)
+    (folder / "owner.txt").write_text("0\n1\nx\n")
+    (folder / "words.txt").write_text("nothing")
+    yield "same.npy t.npy --bits 16".split(), "constant features"
+    yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite; rows [3]"
+    yield "i.npy short.npy --bits 16".split(), "150 images and 99 texts"
+    yield "i.npy slim.npy --bits 16".split(), "Use the preset 'post'"
+    yield "i.npy t.npy --bits 0".split(), "bits must be"
+    yield "i.npy t.npy --bits 16 --active 0".split(), "active must be"
+    yield "i.npy t.npy --bits 16 --held 1.5".split(), "held must be"
+    yield "i.npy t.npy --bits 16 --preset other".split(), "preset must be one of auto, post, best, few"
+    yield "i.npy t.npy --bits 16 --form other".split(), "form must be one of packed, indices, tokens"
+    yield "i.npy t.npy --bits 16 --owner owner.txt".split(), "owner.txt: owners are whole numbers"
+    yield "i.npy t.npy --bits 16 --owner no.txt".split(), "no file no.txt"
+    yield "line.npy t.npy --bits 16".split(), "numeric array (rows, D)"
+    yield "none.npy none.npy --bits 16".split(), "two pictures to measure with"
+    yield "words.txt t.npy --bits 16".split(), "must be one of .npy"
+    yield "no.npy t.npy --bits 16".split(), "no.npy"
+
+
+def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words, says in faults(tmp_path):
+        code, _, err = run(capsys, "encode", *words)
+        assert code == 2 and err.count("\n") == 1 and says in err, (words, err)
+        assert not Path("codes").exists()
+
+
+def test_too_few_things_for_the_bits(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, ".npy", i=views(40, 64)[0], t=views(40, 64)[1])
+    code, _, err = run(capsys, "encode", "i.npy", "t.npy", "--bits", 64)
+    assert code == 2 and "64 bits needs at least 64 different things to learn from; got 36" in err
+
+
+def test_search_names_what_does_not_fit(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = write(tmp_path, ".npy", images=views()[0], texts=views()[1])
+    encode_files(*paths, tmp_path, **QUICK)
+    np.save("slim.npy", np.ones((3, 9), np.float32))
+    np.save("other.npy", np.zeros((3, 9), np.uint8))
+    (tmp_path / "words.txt").write_text("b1 c2\n")
+    encoder = ["--encoder", "encoder.safetensors"]
+    for words, says in (
+        (["images.npy", "slim.npy"], "must have 24 features"),
+        (["images.npy", "no.npy"], "no.npy"),
+        (["no.npy", "texts.npy"], "no.npy"),
+        (["other.npy", "texts.npy", *encoder], "uint8 (n, 2)"),
+        (["words.txt", "texts.npy", *encoder], "'c2'"),
+        (["images.npy", "texts.npy", "--encoder", "images.npy"], "CodeEncoder.save"),
+        (["images.npy", "texts.npy", "--modality", "sound"], "one of text, image"),
+        (["images.npy", "texts.npy", "--top", 0], "top must be"),
+    ):
+        code, _, err = run(capsys, "search", *words)
+        assert code == 2 and err.count("\n") == 1 and says in err, (words, err)

@@ -1,0 +1,257 @@
+"Figures: what is a fault, what a figure may say, and that no published figure has a fault."
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from brace_nb.companion import (
+    LABELS,
+    MAPS,
+    METHOD_STYLES,
+    captions_of,
+    label,
+    picture_faults,
+    read_facts,
+    root,
+    save_figure,
+    shades,
+    use_style,
+)
+
+ROOT = root()
+
+
+def drawn(**size):
+    "An empty figure of the project, and its axes."
+    use_style()
+    fig, ax = plt.subplots(**size)
+    plt.close(fig)
+    return fig, ax
+
+
+def identifier(ax):
+    ax.set(xlabel="greedy_delta")
+
+
+def power(ax):
+    ax.set_title("10^3 rows")
+
+
+def greek(ax):
+    ax.plot([0, 1], [0, 1], label="lambda = 2")
+    ax.legend(loc="upper left")
+
+
+def tiny(ax):
+    ax.text(0.5, 0.5, "tiny", fontsize=6)
+
+
+def overlap(ax):
+    ax.text(0.5, 0.5, "one text")
+    ax.text(0.52, 0.5, "another text")
+
+
+def off_the_page(ax):
+    ax.text(1.5, 0.5, "far away", transform=ax.transAxes, in_layout=False)
+
+
+def crowded_ticks(ax):
+    ax.set_xticks([0.5, 0.51], ["first", "second"])
+
+
+def legend_on_a_line(ax):
+    ax.plot([0, 1], [0.5, 0.5], label="flat")
+    ax.legend(loc="center")
+
+
+def legend_on_dots(ax):
+    ax.scatter(*np.random.default_rng(0).random((2, 400)), label="dots")
+    ax.legend(loc="upper right")
+
+
+def legend_on_bars(ax):
+    ax.bar([0, 1, 2], [1, 1, 1], label="bars")
+    ax.legend(loc="center")
+
+
+def struck_by_a_level(ax):
+    ax.axhline(0.5)
+    ax.text(0.5, 0.5, "the level", va="center")
+
+
+def struck_by_dots(ax):
+    ax.plot(np.linspace(0, 1, 60), np.full(60, 0.5), "o")
+    ax.text(0.5, 0.5, "dotted", va="center")
+
+
+def bars_on_a_log_axis(ax):
+    ax.bar([0, 1], [1, 1000])
+    ax.set_yscale("log")
+
+
+def lying_bars_on_a_log_axis(ax):
+    ax.barh([0, 1], [1, 1000])
+    ax.set_xscale("log")
+
+
+FAULTY = {
+    identifier: "'greedy_delta' is a name from code",
+    power: "'10^3 rows' is a name from code",
+    greek: "'lambda = 2' is a name from code",
+    tiny: "smaller than 6.5 points",
+    overlap: "'one text' and 'another text' overlap",
+    off_the_page: "'far away' leaves the figure",
+    crowded_ticks: "'first' and 'second' overlap",
+    legend_on_a_line: "the legend of 'flat' lies on data",
+    legend_on_dots: "the legend of 'dots' lies on data",
+    legend_on_bars: "the legend of 'bars' lies on data",
+    struck_by_a_level: "'the level' has a line or a mark through it",
+    struck_by_dots: "'dotted' has a line or a mark through it",
+    bars_on_a_log_axis: "bars on a logarithmic axis",
+    lying_bars_on_a_log_axis: "bars on a logarithmic axis",
+}
+
+
+@pytest.mark.parametrize("flaw", FAULTY, ids=lambda f: f.__name__)
+def test_each_kind_of_fault_is_found_alone(flaw):
+    fig, ax = drawn()
+    flaw(ax)
+    faults = picture_faults(fig)
+    assert len(faults) == 1 and FAULTY[flaw] in faults[0]
+
+
+def beside(ax):
+    ax.plot([0, 1], [0, 0.2], label="low")
+    ax.legend(loc="upper left")
+    ax.axhline(0.5)
+    ax.text(0.5, 0.51, "the level", va="bottom")
+    ax.set(ylim=(0, 1))
+
+
+def boxed(ax):
+    ax.plot([0, 1], [0, 1])
+    ax.text(0.5, 0.5, "named on its line", ha="center", va="center", bbox=dict(color="white", pad=1))
+
+
+def mathematics(ax):
+    ax.set(xlabel=r"$x_1$ and $10^{-3}$", ylabel=r"$\lambda$")
+
+
+def hidden(ax):
+    ax.text(0.5, 0.5, "one_text", visible=False)
+
+
+def slanted(ax):
+    ax.set_xticks(range(12), [f"name {k}" for k in range(12)], rotation=45)
+
+
+def bars_from_zero(ax):
+    ax.bar([0, 1], [1, 1000])
+    ax.set_yscale("symlog")
+
+
+def in_space(ax):
+    fig = ax.figure
+    ax.remove()
+    ax = fig.add_subplot(projection="3d")
+    ax.text(0, 0, 0, "here")
+    ax.text(0, 0, 1, "there")
+
+
+@pytest.mark.parametrize(
+    "draw", [beside, boxed, mathematics, hidden, slanted, bars_from_zero, in_space], ids=lambda f: f.__name__
+)
+def test_what_is_readable_has_no_fault(draw):
+    fig, ax = drawn()
+    draw(ax)
+    assert picture_faults(fig) == []
+
+
+def test_the_check_leaves_the_figure_as_it_is():
+    fig, ax = drawn()
+    beside(ax)
+    canvas, dpi = fig.canvas, fig.dpi
+    picture_faults(fig)
+    assert fig.canvas is canvas and fig.dpi == dpi
+
+
+def saved(tmp_path, monkeypatch, draw, **more):
+    "The facts of a figure, and the warnings of its author."
+    monkeypatch.setenv("BRACE_NB_RUN", str(tmp_path))
+    fig, ax = drawn()
+    draw(ax)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        png = save_figure(fig, "a/b", data=dict(x=[0]), alt="Two lines and a level.", **more)
+    return json.loads(png.with_suffix(".json").read_text()), " ".join(str(w.message) for w in told)
+
+
+@pytest.mark.parametrize("flaw", FAULTY, ids=lambda f: f.__name__)
+def test_a_fault_stands_in_the_facts_and_warns(flaw, tmp_path, monkeypatch):
+    facts, told = saved(tmp_path, monkeypatch, flaw)
+    assert len(facts["faults"]) == 1 and FAULTY[flaw] in facts["faults"][0] and FAULTY[flaw] in told
+
+
+def test_what_a_figure_says_is_what_its_numbers_show(tmp_path, monkeypatch):
+    facts, told = saved(tmp_path, monkeypatch, beside, says={"One is low.": np.True_, "Both are.": False})
+    assert facts["alt"] == "Two lines and a level. One is low."
+    assert facts["says"] == {"One is low.": True, "Both are.": False}
+    assert facts["faults"] == ["the numbers deny 'Both are.'"] and "Both are." in told
+    facts, told = saved(tmp_path, monkeypatch, beside, says={"Row x_1 is low.": True})
+    assert len(facts["faults"]) == 1 and "name from code" in facts["faults"][0]
+    facts, told = saved(tmp_path, monkeypatch, beside)
+    assert facts["faults"] == [] and facts["says"] == {} and not told
+
+
+def test_every_method_has_words():
+    assert all(label(name) for name in METHOD_STYLES)
+    assert len(set(LABELS.values())) == len(LABELS)
+    with pytest.raises(ValueError, match="Add it to LABELS"):
+        label("no_words")
+
+
+def test_shades_darken_no_further_than_a_page_can_show():
+    dark_to_light = [0.299 * r + 0.587 * g + 0.114 * b for r, g, b, _ in shades(9)]
+    assert dark_to_light == sorted(dark_to_light) and dark_to_light[-1] < 0.75
+    assert len(shades(1)) == 1 and len(set(shades(5))) == 5
+
+
+# --- what is committed
+
+
+def published():
+    "The facts of every published figure."
+    return {name: f for part in read_facts(ROOT / "figures").values() for name, f in part["figures"].items()}
+
+
+def test_no_published_figure_has_a_fault():
+    assert {name: f["faults"] for name, f in published().items() if f["faults"]} == {}
+
+
+def test_a_caption_that_is_decided_by_numbers_says_what_they_decided():
+    "The caption in the notebook that draws a figure is one of its findings, where it has any."
+    stray, decided = {}, {name: f for name, f in published().items() if f["says"]}
+    for name, f in decided.items():
+        caption = captions_of(ROOT / f"nbs/experiments/{f['experiment']}.ipynb").get(name)
+        if f"{caption}." not in f["says"]:
+            stray[name] = caption
+    assert decided and stray == {}
+
+
+def test_a_matrix_takes_the_map_of_its_role():
+    found = {}
+    for path in ROOT.glob("nbs/experiments/*/*.ipynb"):
+        code = "".join("".join(c["source"]) for c in json.loads(path.read_text())["cells"])
+        maps = re.findall(r"cmap=\"(\w+)\"|get_cmap\(\"(\w+)\"", code)
+        strange = {name for pair in maps for name in pair if name} - set(MAPS.values())
+        if strange:
+            found[Path(path).stem] = strange
+    assert found == {}

@@ -1,0 +1,71 @@
+"""`make lab` opens at the index, with Jupyter's loopback and token, and links lead to lessons."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from browser import started
+
+from brace_nb.companion import root
+
+ROOT = root()
+
+
+def lab_command():
+    "What `make lab` runs, without opening a browser, at any free port."
+    lines = subprocess.run(
+        ["make", "-n", "lab", "-o", ".venv/.installed"], cwd=ROOT, capture_output=True, text=True
+    )
+    line = next(line for line in lines.stdout.splitlines() if "jupyter lab" in line)
+    _, *arguments = shlex.split(line)
+    jupyter = str(Path(sys.executable).with_name("jupyter"))
+    return [jupyter, *arguments, "--no-browser", "--ServerApp.port=0", "--allow-root"]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    "The address that Jupyter prints, with its token."
+    log = tmp_path_factory.mktemp("lab") / "log.txt"
+    with log.open("w") as out:
+        server = subprocess.Popen(lab_command(), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            for _ in range(600):
+                found = re.search(r"http://(127\.0\.0\.1|localhost):\d+/lab\S*token=\w+", log.read_text())
+                if found:
+                    break
+                server.wait(0.1) if server.poll() is not None else subprocess.run(["sleep", "0.1"])
+            assert found, log.read_text()[-2000:]
+            yield found[0]
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def tabs(page):
+    return page.locator("#jp-main-dock-panel .lm-TabBar-tabLabel")
+
+
+def test_the_lab_opens_at_the_index_with_its_picture(lab):
+    assert "/lab/tree/nbs/index.ipynb" in lab
+    with started() as browser:
+        page = browser.new_page(viewport=dict(width=1400, height=1000))
+        page.goto(lab, timeout=60000)
+        page.locator(".jp-Notebook h1").first.wait_for(timeout=60000)
+        assert tabs(page).all_inner_texts() == ["index.ipynb"]
+        image = page.locator(".jp-Notebook img").first
+        image.wait_for(timeout=60000)
+        page.wait_for_function("document.querySelector('.jp-Notebook img').naturalWidth > 0")
+        page.close()
+
+
+def test_a_link_between_notebooks_leads_there(lab):
+    address = lab.replace("nbs/index.ipynb", "nbs/experiments/foundations/encoder.ipynb")
+    with started() as browser:
+        page = browser.new_page(viewport=dict(width=1400, height=1000))
+        page.goto(address, timeout=60000)
+        page.locator(".jp-Notebook a", has_text="the curve").first.click(timeout=60000)
+        tabs(page).filter(has_text="training.ipynb").first.wait_for(timeout=60000)
+        page.close()

@@ -1,0 +1,103 @@
+"""What a lesson has: a picture, a summary, exercises whose solutions run, and ways on.
+
+Kernel notebooks (`NNa_*`) and the tables of names (`zz_init`) are no lessons. `nbdev_test` runs every
+cell of a lesson, its solutions as well; here their form is held. Lessons that do not comply yet stand in
+`lessons_to_write.txt` with what they lack: a list of work, from which a lesson is struck when it complies.
+"""
+
+import json
+import re
+
+import pytest
+
+from brace_nb.companion import root
+
+ROOT = root()
+LESSONS = [
+    path
+    for path in sorted((ROOT / "nbs").glob("[0-9]_*/*.ipynb"))
+    if path.stem != "zz_init" and not re.match(r"\d\d[a-z]_", path.name)
+]
+WORK = {
+    line.partition(": ")[0]: line.partition(": ")[2]
+    for line in (ROOT / "tests/lessons_to_write.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+}
+
+
+def name(path):
+    return path.relative_to(ROOT / "nbs").with_suffix("").as_posix()
+
+
+def source(cell):
+    return "".join(cell["source"])
+
+
+def section(cells, heading):
+    "The cells from a heading of the second level to the next one."
+    start = [i for i, c in enumerate(cells) if re.match(rf"## {heading}\b", source(c))]
+    if not start:
+        return []
+    rest = cells[start[0] + 1 :]
+    ends = [i for i, c in enumerate(rest) if c["cell_type"] == "markdown" and source(c).startswith("## ")]
+    return [cells[start[0]], *rest[: ends[0] if ends else len(rest)]]
+
+
+def shows_a_picture(cells):
+    drawn = any("image/png" in output.get("data", {}) for cell in cells for output in cell.get("outputs", []))
+    return drawn or any(
+        cell["cell_type"] == "markdown" and re.search(r"!\[[^\]]+\]\([^)]+\.(png|gif|webp)\)", source(cell))
+        for cell in cells
+    )
+
+
+def faults(path):
+    "What a lesson lacks."
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    found = []
+    if not shows_a_picture(cells):
+        found.append("a picture")
+    summary = "\n".join(source(c).partition("\n")[2] for c in section(cells, "Remember"))
+    if len(re.findall(r"[.!?](?:\s|$)", summary)) < 3:
+        found.append("Remember with three sentences")
+    tried = section(cells, "Try")
+    solutions = [c for c in tried if "solution" in c["metadata"].get("tags", [])]
+    if len(solutions) < 3:
+        found.append("Try with three solutions")
+    if any(not re.search(r"\bassert\b|expect_fail\(", source(c)) for c in solutions):
+        found.append("a check in every solution")
+    if any(re.search(r"^#\|\s*eval:\s*false", source(c), re.M) for c in solutions):
+        found.append("solutions that are run")
+    if not section(cells, "Measured in"):
+        found.append("Measured in")
+    last = source(cells[-1])
+    for word, end in (("Previous", LESSONS[0]), ("Next", LESSONS[-1])):
+        if path != end and not re.search(rf"{word}:\W*\[[^\]]+\]\([^)]+\.ipynb\)", last):
+            found.append(f"a link to the {word.lower()} lesson")
+    if not any(cell.get("outputs") for cell in cells):
+        found.append("stored outputs")
+    return found
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_a_lesson_is_whole(path, request):
+    if name(path) in WORK:
+        request.applymarker(pytest.mark.xfail(reason=f"to write: {WORK[name(path)]}", strict=False))
+    assert not faults(path), f"{name(path)} lacks {', '.join(faults(path))}"
+
+
+def test_the_list_of_work_names_lessons():
+    assert set(WORK) <= set(map(name, LESSONS))
+
+
+def test_what_is_missing_is_seen(tmp_path):
+    empty = dict(cell_type="markdown", metadata={}, source=["# A title"])
+    path = tmp_path / "00_empty.ipynb"
+    path.write_text(json.dumps(dict(cells=[empty])))
+    assert len(faults(path)) == 7
+    solution = dict(cell_type="code", metadata=dict(tags=["solution"]), source=["1 + 1"], outputs=[])
+    texts = ("## Remember\n\nOne. Two. Three.", "## Try", "## Measured in\n\nNext: [b](b.ipynb)")
+    remember, exercises, last = (dict(cell_type="markdown", metadata={}, source=[t]) for t in texts)
+    path.write_text(json.dumps(dict(cells=[remember, exercises, *[solution] * 3, last])))
+    lacking = "a picture", "a check in every solution", "a link to the previous lesson", "stored outputs"
+    assert faults(path) == list(lacking)

@@ -1,0 +1,536 @@
+"""The pages to play with: their functions are the library's, and mouse and keyboard drive them."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from browser import Watched, call, started
+
+from brace_nb.assignment import FLOAT_FORMATS, METHODS, assign, precision_study, quantize, recurse
+from brace_nb.codes import (
+    binarize,
+    counterexample_interval,
+    hamming_similarity,
+    jaccard,
+    partial_sums,
+    stop_at_first_descent,
+    ternarize,
+    unpack,
+)
+from brace_nb.companion import root
+from brace_nb.ndim import MEASURES, STATISTICS, partitions, point_statistics, region_of, region_sizes, score
+from brace_nb.ndim import collision_probability, mask_value, safe_exponent
+
+BOOK = root() / "nbs/_book"
+MANY = 200  # Random inputs for each comparison
+FORMATS = ("fp32", "bf16", "e4m3", "e5m2")
+PAGES = ("points", "assignment", "corner", "regions", "map")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    "The pages without their frame: style, scripts, data and the place that the script fills."
+    folder = tmp_path_factory.mktemp("play")
+    shutil.copytree(BOOK / "static", folder / "_static")
+    (folder / "play").mkdir()
+    for name in PAGES:
+        text = (BOOK / f"play/{name}.md").read_text(encoding="utf-8")
+        body = re.search(r"```\{raw\} html\n(.*?)```", text, re.S)[1]
+        head = '<meta charset="utf-8"><link rel="icon" href="data:,">'
+        head += '<link rel="stylesheet" href="../_static/book.css">'
+        page = f"<!doctype html>{head}<body>{body}</body>"
+        (folder / f"play/{name}.html").write_text(page, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def map_data(site, monkeypatch_module):
+    "The map's data, as `make book` writes them."
+    monkeypatch_module.syspath_prepend(str(BOOK))
+    import map_page
+
+    monkeypatch_module.setattr(map_page, "SOURCE", site)
+    monkeypatch_module.setattr("sources.SOURCE", site)
+    map_page.write()
+    return np.load(map_page.DATA)
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with started() as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser, site):
+    "Open a page by name; at the end nothing may have gone wrong."
+    watched = []
+
+    def go(name, **options):
+        watched.append(Watched(browser, **options))
+        return watched[-1].open(site / f"play/{name}.html")
+
+    yield go
+    for page in watched:
+        page.check()
+        page.page.close()
+
+
+def close(got, wanted, **tolerance):
+    np.testing.assert_allclose(np.array(got, float), np.array(wanted, float), **tolerance)
+
+
+# --- points in the plane
+
+
+def random_points():
+    random = np.random.default_rng(0)
+    return [random.uniform(-1, 1, (int(random.integers(2, 13)), 2)) for _ in range(MANY)]
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_measures_of_points_are_the_librarys(opened, normalized):
+    sets = random_points()
+    sets[:20] = [np.random.default_rng(k).uniform(-1, 1, (3, 2)) for k in range(20)]
+    flag = str(normalized).lower()
+    found = call(opened("points"), f"(p) => brace.points.measures(p, {flag})", [p.tolist() for p in sets])
+    assert set(found[0]) == set(MEASURES)
+    for points, values in zip(sets, found):
+        for name, measure in MEASURES.items():
+            if measure.only and len(points) != measure.only:
+                assert values[name] is None
+                continue
+            wanted = score(list(points), name, normalize=normalized)
+            # more than two vectors of a plane have a determinant of 0, up to the root of rounding
+            room = 1e-5 if name == "gram_volume" else 1e-9
+            close(values[name], wanted, rtol=1e-9, atol=room, err_msg=name)
+
+
+def test_statistics_of_points_are_the_librarys(opened):
+    sets = random_points()
+    found = call(opened("points"), "(p) => brace.points.statistics(p)", [p.tolist() for p in sets])
+    for points, values in zip(sets, found):
+        wanted = point_statistics(points)
+        assert list(values) == list(STATISTICS) == list(wanted)
+        for name in wanted:
+            close(values[name], wanted[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_points_move_by_mouse_and_by_keys(opened):
+    page = opened("points")
+    value = page.locator("tr[data-name=sum_norm] td.number").first
+    dot = page.get_by_role("slider", name="Point 1", exact=True)
+    before, place = value.inner_text(), dot.get_attribute("aria-valuetext")
+    box = dot.locator(".mark").bounding_box()
+    page.mouse.move(box["x"] + 4, box["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 44, box["y"] - 36, steps=4)
+    page.mouse.up()
+    dragged = value.inner_text()
+    assert dragged != before and dot.get_attribute("aria-valuetext") != place
+    dot.focus()
+    page.keyboard.press("Shift+ArrowRight")
+    assert value.inner_text() != dragged
+    page.get_by_role("button", name="together").click()
+    pairs = page.locator("tr[data-name=pairwise]")
+    assert "rises" in pairs.inner_text()
+    count = page.get_by_role("slider", name="points, n")
+    count.focus()
+    page.keyboard.press("Home")
+    assert page.locator(".dot").count() == 2
+    page.get_by_label("unit length").check()
+    assert "–" in page.locator("tr[data-name=triangle]").inner_text()
+
+
+# --- assignment
+
+
+def random_matrices(kind="normal"):
+    random = np.random.default_rng(1)
+    shapes = [tuple(random.integers(1, 9, 2)) for _ in range(MANY)]
+    if kind == "coarse":  # many equal entries
+        return [random.integers(-3, 4, s).astype(np.float32) / 4 for s in shapes]
+    return [random.normal(size=s).astype(np.float32) for s in shapes]
+
+
+def run(page, matrices, body):
+    return call(page, f"(x) => {{ const A = brace.assignment; {body} }}", [m.tolist() for m in matrices])
+
+
+def test_rounding_is_the_librarys(opened):
+    random = np.random.default_rng(2)
+    x = random.normal(size=4000) * 10.0 ** random.uniform(-12, 6, 4000)
+    x = np.r_[x, 0, 448, 464, 480, 1e9, -1e9, 2.0**-10, 3 * 2.0**-10, 57344, 61440].astype(np.float32)
+    page = opened("assignment")
+    for name in FORMATS:
+        got = call(page, f"(x) => brace.assignment.quantize(x, '{name}')", x.tolist())
+        assert np.array_equal(np.array(got, np.float32), quantize(x, name)), name
+
+
+SAME_CELLS = [m for m in METHODS if m not in ("exact", "sinkhorn")]
+
+
+@pytest.mark.parametrize("kind", ["normal", "coarse"])
+@pytest.mark.parametrize("maximize", [True, False])
+def test_methods_choose_the_librarys_cells(opened, kind, maximize):
+    matrices, flag = random_matrices(kind), str(maximize).lower()
+    page = opened("assignment")
+    for method in SAME_CELLS:
+        body = f"return A.answer(x, {flag}, '{method}', 'fp32', {{noise: 0}});"
+        for x, got in zip(matrices, run(page, matrices, body)):
+            wanted = assign(x, maximize, method, noise=0.0)
+            there = wanted.rows >= 0
+            pairs = np.stack([wanted.rows[there], wanted.cols[there]], 1).tolist()
+            if got["valid"] and 1 not in x.shape or method.startswith("greedy"):
+                assert got["pairs"] == pairs, (method, x.tolist())
+            assert got["valid"] == wanted.valid
+            close(got["total"], x[tuple(np.array(pairs).T)].sum(dtype=np.float64), atol=1e-5)
+
+
+def test_exact_and_sinkhorn_reach_the_librarys_sums(opened):
+    page = opened("assignment")
+    for matrices in (random_matrices(), random_matrices("coarse")):
+        for x, got in zip(matrices, run(page, matrices, "return A.answer(x, true, 'exact', 'fp32');")):
+            assert got["valid"]
+            close(got["total"], assign(x, True).total, atol=1e-5)
+    matrices = random_matrices()
+    for x, got in zip(matrices, run(page, matrices, "return A.answer(x, true, 'sinkhorn', 'fp32');")):
+        wanted = assign(x.astype(np.float64), True, "sinkhorn")
+        assert got["pairs"] == np.stack([wanted.rows, wanted.cols], 1).tolist()
+
+
+def test_the_recursion_is_the_librarys_step_by_step(opened):
+    matrices = [m for m in random_matrices() if 1 not in m.shape]
+    body = "return A.recursed(x, {steps: 7, factor: 0.8});"
+    for x, states in zip(matrices, run(opened("assignment"), matrices, body)):
+        for steps in (1, 3, 7):
+            close(states[steps], recurse(torch.tensor(x), steps, 0.8), rtol=1e-6, atol=1e-7)
+
+
+PRESETS = ("v1", "v2", "v3", "v4", "v5", "v5s")
+
+
+def test_the_recursive_rules_in_all_formats_are_the_librarys(opened):
+    random = np.random.default_rng(3)
+    x = random.normal(size=(40, 5, 6)).astype(np.float32)
+    names = ("exact", "greedy_delta", "greedy_best", "argbest", *PRESETS)
+    study = precision_study(x, True, FORMATS, names)
+    page = opened("assignment")
+    for f, name in enumerate(FORMATS):
+        for m, method in enumerate(names):
+            rule = "recursive_top2" if method in PRESETS else method
+            body = (
+                f"const o = A.PRESETS['{method}'] || {{}}; return A.compare(x, true, o)['{rule}']['{name}'];"
+            )
+            found = run(page, x, body)
+            assert [g["valid"] for g in found] == study.valid[f, m].tolist()
+            shared, cells = study.shared[f, m], study.cells[f, m]
+            if method != "exact" or name == "fp32":  # among equal sums the cells are a matter of taste
+                close([g["total"] for g in found], study.total[f, m], atol=1e-5)
+                close([g["f1"] for g in found], 2 * shared / (cells + 5), atol=1e-12)
+            for g, best, total in zip(found, study.best, study.total[f, m]):
+                if g["valid"] and method != "exact":
+                    close(g["gap"], max(0, best - total), atol=1e-5)
+
+
+def test_the_page_knows_all_methods_and_formats(opened):
+    page = opened("assignment")
+    assert page.evaluate("Object.keys(brace.assignment.METHODS)") == list(METHODS)
+    for name, (mantissa, step, top) in page.evaluate("brace.assignment.FORMATS").items():
+        form = FLOAT_FORMATS[name]
+        assert (mantissa, step, top) == (form.mantissa, form.step, torch.finfo(form.dtype).max)
+    valid = page.evaluate("Object.entries(brace.assignment.METHODS).filter((m) => m[1][2]).map((m) => m[0])")
+    assert valid == [name for name, m in METHODS.items() if m.valid]
+
+
+def test_a_matrix_is_edited_and_methods_answer(opened):
+    page = opened("assignment")
+    best = page.get_by_role("button", name=re.compile("^exact in fp32"))
+    before = best.inner_text()
+    cell = page.get_by_label("row 1, column 1", exact=True)
+    cell.fill("9")
+    cell.press("Enter")
+    assert (
+        best.inner_text() != before and page.evaluate("document.activeElement.ariaLabel") == "row 2, column 1"
+    )
+    assert "chosen" in page.locator(".matrix td").first.get_attribute("class")
+    page.get_by_role("button", name=re.compile("^argbest in e5m2")).click()
+    assert "argbest in e5m2" in page.locator(".stage .hint").inner_text()
+    step = page.get_by_role("slider", name="step")
+    step.focus()
+    page.keyboard.press("End")
+    assert "After 10 of 10 steps" in page.locator(".film + .hint").inner_text()
+    page.get_by_role("button", name="play").click()
+    page.wait_for_function("document.querySelector('.film + .hint').textContent.startsWith('After 2')")
+    page.get_by_role("button", name="pause").click()
+    rows = page.get_by_role("slider", name="rows, m")
+    rows.focus()
+    page.keyboard.press("Home")
+    assert page.locator(".matrix tr").count() == 1
+    page.get_by_label("drawn from").select_option("detr")
+    assert page.get_by_label("goal").input_value() == "min"
+
+
+# --- nearest corner
+
+
+def random_vectors(signed=False):
+    random = np.random.default_rng(4)
+    sizes = [np.exp(random.normal(size=int(random.integers(2, 17)))) for _ in range(MANY)]
+    return [v * random.choice([-1, 1], len(v)) for v in sizes] if signed else sizes
+
+
+def test_codes_are_the_librarys(opened):
+    page, vectors = opened("corner"), random_vectors()
+    inputs = [v.tolist() for v in vectors]
+    for v, S, code, early in zip(
+        vectors,
+        call(page, "brace.corner.partialSums", inputs),
+        call(page, "(v) => brace.corner.binarize(v)", inputs),
+        call(page, "(v) => brace.corner.stopAtFirstDescent(v)", inputs),
+    ):
+        close(S, partial_sums(v), rtol=1e-12)
+        assert code == binarize(v).tolist() and early == stop_at_first_descent(v).tolist()
+    signed = random_vectors(signed=True)
+    for v, code in zip(signed, call(page, "(v) => brace.corner.ternarize(v)", [v.tolist() for v in signed])):
+        assert code == ternarize(v).tolist()
+
+
+def test_the_intervals_of_failure_are_exact(opened):
+    page, random = opened("corner"), np.random.default_rng(5)
+    vectors = [v / v.max() for v in random_vectors()]
+    entries = [int(random.integers(len(v))) for v in vectors]
+    inputs = [[v.tolist(), i] for v, i in zip(vectors, entries)]
+    found = call(page, "([v, i]) => brace.corner.failingIntervals(v, i)", inputs)
+    seen = 0
+    for v, i, intervals in zip(vectors, entries, found):
+        ends = np.array(intervals).ravel()
+        ts = np.r_[random.uniform(1e-6, 1, 60), ends - 1e-7, ends + 1e-7]
+        ts = ts[(ts > 0) & (ts < 1)]
+        changed = np.repeat(v[None], len(ts), 0)
+        changed[:, i] = ts
+        fails = (binarize(changed) != stop_at_first_descent(changed)).any(1)
+        inside = np.zeros(len(ts), bool)
+        for low, high in intervals:
+            inside |= (ts > low) & (ts < high)
+        assert np.array_equal(fails, inside), (v.tolist(), i)
+        seen += len(intervals)
+    assert seen > 40
+
+
+def test_the_interval_of_the_flat_tail_is_the_proved_one(opened):
+    page = opened("corner")
+    found = call(page, "(D) => brace.corner.counterexampleInterval(D)", list(range(2, 200)))
+    close(found, [counterexample_interval(d) for d in range(2, 200)], rtol=1e-12)
+    # the head of a tail of height .3, as an entry: the same interval as a share of the squared length
+    for D in (4, 8, 16):
+        ends = page.evaluate(
+            f"brace.corner.failingIntervals([1, ...new Array({D} - 1).fill(.3)], 0, 5).at(-1)"
+        )
+        share = np.array(ends) ** 2 / (np.array(ends) ** 2 + (D - 1) * 0.09)
+        close(share, counterexample_interval(D), rtol=1e-9)
+
+
+def test_a_vector_is_dragged_and_its_code_follows(opened):
+    page = opened("corner")
+    code, bar = page.locator(".bits"), page.get_by_role("slider", name="Entry 3", exact=True)
+    assert code.get_attribute("aria-label") == "The code: 0 1 0 1 0 0 0 0"
+    bar.focus()
+    page.keyboard.press("End")
+    assert bar.get_attribute("aria-valuenow") == "1" and code.inner_text().split()[2] == "1"
+    box = bar.locator(".touch").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] - 20)
+    assert float(bar.get_attribute("aria-valuenow")) < 0.1 and code.inner_text().split()[2] == "0"
+    page.get_by_role("button", name="where stopping early fails").click()
+    assert "is wrong" in page.locator(".verdict-line").inner_text()
+    assert page.locator(".bar.focus .fails rect").count() >= 1
+    page.get_by_label("ternary").check()
+    assert "−" in code.inner_text()
+    bar.focus()
+    page.keyboard.press("Home")
+    assert bar.get_attribute("aria-valuenow") == "-1"
+
+
+# --- regions of the cube
+
+
+def test_regions_are_the_librarys(opened):
+    page = opened("regions")
+    cases = [[n, B] for n in range(1, 9) for B in range(1, 26)]
+    for (n, B), found in zip(
+        cases, call(page, "([n, B]) => brace.regions.partitions(n, Math.min(n, B))", cases)
+    ):
+        assert [tuple(p) for p in found] == partitions(n, B)
+    body = "([n, B]) => { const R = brace.regions; "
+    body += "return R.partitions(n, Math.min(n, B)).map((p) => R.regionSize(p, n, B)); }"
+    for (n, B), found in zip(cases, call(page, body, cases)):
+        assert found == list(region_sizes(n, B).values())
+    wanted = [collision_probability(n, B) for n, B in cases]
+    close(call(page, "([n, B]) => brace.regions.collisionProbability(n, B)", cases), wanted, atol=1e-12)
+    for n in range(1, 9):
+        m = page.evaluate(f"brace.regions.safeExponent({n})")
+        assert m == safe_exponent(n)
+        labels = page.evaluate(f"brace.regions.partitions({n}).map((p) => brace.regions.maskValue(p, {m}))")
+        assert labels == [mask_value(p, m) for p in partitions(n)]
+    cells = np.random.default_rng(6).integers(0, 5, (MANY, 5)).tolist()
+    assert [tuple(r) for r in call(page, "(i) => brace.regions.regionOf(i)", cells)] == [
+        region_of(i) for i in cells
+    ]
+
+
+def test_the_cube_is_cut_by_mouse_and_by_keys(opened):
+    page = opened("regions")
+    words, canvas = page.locator(".stage .hint"), page.locator("canvas")
+    assert page.locator("tbody tr").count() == 3
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    assert "Cell (1, 2, 1): region 2 + 1" in words.inner_text()
+    for key in ("ArrowDown", "PageDown"):
+        page.keyboard.press(key)
+    assert "Cell (2, 2, 2): region 3, all of one tuple" in words.inner_text()
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + 6, box["y"] + 22)
+    assert "Cell (1, 1, 1)" in words.inner_text()
+    page.get_by_role("slider", name="batches, n").focus()
+    page.keyboard.press("End")
+    assert page.locator("tbody tr").count() == 11
+    page.get_by_role("slider", name="coordinate 6").focus()
+    page.keyboard.press("End")
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    assert re.search(r"Cell \(1, 2, 1, 1, 1, 6\): region 4 \+ 1 \+ 1", words.inner_text())
+
+
+# --- the map
+
+
+def test_similarities_of_codes_are_the_librarys(opened, map_data):
+    page, random = opened("map"), np.random.default_rng(7)
+    codes = map_data["codes"]
+    pairs = [[int(i) for i in random.integers(0, s, 2)] for s in codes.shape[:2] for _ in range(MANY)]
+    pairs = [[a, r, b, q] for (a, b), (r, q) in zip(pairs[:MANY], pairs[MANY:])]
+    for name, function in (("jaccard", jaccard), ("hamming", hamming_similarity)):
+        body = f"([a, r, b, q]) => brace.map.{name}(brace.table.code(a, r), brace.table.code(b, q))"
+        page.evaluate("brace.table = brace.map.read(brace.mapData)")
+        wanted = [function(codes[a, r][None], codes[b, q][None])[0, 0] for a, r, b, q in pairs]
+        close(call(page, body, pairs), wanted, atol=1e-6)
+
+
+def test_neighbors_of_codes_are_the_librarys(opened, map_data):
+    page, random = opened("map"), np.random.default_rng(8)
+    codes, dim = map_data["codes"], 8 * map_data["codes"].shape[-1]
+    page.evaluate("brace.table = brace.map.read(brace.mapData)")
+    rows = random.choice(codes.shape[1], 60, replace=False).tolist()
+    for name, function in (("jaccard", jaccard), ("hamming", hamming_similarity)):
+        body = f"(r) => brace.map.nearestCodes(brace.table, brace.table.code(0, r), 4, brace.map.{name})"
+        wanted = function(unpack(codes[0, rows], dim), unpack(codes[4], dim))
+        for of, found in zip(wanted, call(page, body, rows)):
+            close(of[found], np.sort(of)[::-1][:5], atol=1e-6)
+            assert len(set(found)) == 5
+
+
+def test_the_map_reads_its_numbers_right(opened, map_data):
+    page = opened("map")
+    page.evaluate("brace.table = brace.map.read(brace.mapData)")
+    random, places, near = np.random.default_rng(9), map_data["places"], map_data["near"]
+    asked = [[int(random.integers(s)) for s in places.shape[:2]] for _ in range(MANY)]
+    for (view, row), got in zip(asked, call(page, "([v, r]) => brace.table.place(v, r)", asked)):
+        place = places[view, row]
+        assert got is None if place[0] == 65535 else np.allclose(got, place / 65534)
+    asked = [[int(random.integers(s)) for s in near.shape[:3]] for _ in range(MANY)]
+    for (d, lang, row), got in zip(asked, call(page, "([d, l, r]) => brace.table.nearest(d, l, r)", asked)):
+        assert got == [n for n in near[d, lang, row].tolist() if n != 65535]
+
+
+def test_the_map_shows_the_default_encoder(monkeypatch_module):
+    monkeypatch_module.syspath_prepend(str(BOOK))
+    import map_data
+
+    for path in (map_data.EMBEDDINGS, map_data.HEADS):
+        if not path.exists():
+            pytest.skip("needs results of the default profile: `make figures ONLY=codes/heads`")
+    stored = np.load(root() / "data/embeddings/emoji_map.npz")
+    views, model = map_data.read_results()
+    if not np.array_equal(map_data.digest_of(views), stored["digest"]):
+        pytest.skip("this machine trained another encoder than the one of data/embeddings/emoji_map.npz")
+    cure = "the encoder or the heads changed: run `python nbs/_book/map_data.py`"
+    codes = unpack(np.stack(map_data.codes_of(views, model)), 256)
+    assert (codes != unpack(stored["codes"], 256)).mean() < 1e-4, cure
+    for view, places in zip(views, stored["places"]):
+        assert np.array_equal(np.isfinite(view).all(1), places[:, 0] != map_data.NONE), cure
+    near = map_data.near_of(views)
+    for d, pictures in enumerate(views[:4]):
+        there = np.flatnonzero(near[d, 0, :, 0] != map_data.NONE)
+        for lang, names in enumerate(views[4:]):
+            found = (pictures[there] @ names.T)[
+                np.arange(len(there))[:, None], stored["near"][d, lang, there]
+            ]
+            best = -np.sort(-(pictures[there] @ names.T), 1)[:, : map_data.NEIGHBORS]
+            np.testing.assert_allclose(found, best, atol=1e-5, err_msg=cure)
+
+
+def test_the_map_is_searched_clicked_and_moved_by_keys(opened, map_data):
+    page = opened("map")
+    page.get_by_label("a word that the data hold").fill("manzana roja")
+    page.locator(".hits button").first.click()
+    panel = page.locator(".panel")
+    assert "red apple" in panel.locator("h3").inner_text() and "tufaha jekundu" in panel.inner_text()
+    assert panel.locator(".near").count() == 3 and panel.locator(".near .hit").count() == 15
+    assert panel.locator(".bit-grid span").count() == 256
+    page.get_by_label("language").select_option("1")
+    assert "Spanish names" in panel.inner_text()
+    panel.locator(".near .hit").nth(3).click()
+    page.get_by_label("a word that the data hold").fill("nothing has this name")
+    assert "No caption" in page.locator(".hits").inner_text()
+    page.get_by_label("a word that the data hold").fill("")
+    page.get_by_role("button", name="whole map").click()
+    canvas = page.locator("canvas")
+    before = panel.locator("h3").inner_text()
+    canvas.focus()
+    for key in ("ArrowLeft", "ArrowUp", "+", "+", "Enter"):
+        page.keyboard.press(key)
+    assert panel.locator("h3").inner_text() != before
+    page.get_by_label("pictures by").select_option("3")
+    page.evaluate("brace.table = brace.map.read(brace.mapData)")
+    lacking = int(np.flatnonzero(map_data["places"][3, :, 0] == 65535)[0])
+    name = page.evaluate(f"brace.mapData.names[0][{lacking}]")
+    page.get_by_label("a word that the data hold").fill(name)
+    page.locator(".hits button").first.click()
+    assert "has no picture" in panel.inner_text()
+
+
+# --- all pages
+
+
+@pytest.mark.parametrize("width", [1200, 360])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_and_every_control_has_a_name(opened, map_data, name, scheme, width):
+    page = opened(name, width=width, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    nameless = page.evaluate(
+        "[...document.querySelectorAll('.play input, .play select, .play button, .play canvas, .play svg')]"
+        ".filter((e) => !(e.ariaLabel || e.textContent.trim() || (e.labels && e.labels.length))).length"
+    )
+    assert nameless == 0
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_without_scripts_a_page_says_where_to_read(browser, site, name):
+    watched = Watched(browser, java_script_enabled=False)
+    page = watched.open(site / f"play/{name}.html")
+    assert "needs scripts" in page.locator(".play").inner_text()
+    assert (
+        BOOK.parent
+        / page.locator("noscript a").get_attribute("href").replace("../nbs/", "").replace(".html", ".ipynb")
+    ).exists()
+    watched.check()
+    page.close()
