@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from brace_nb.companion.cli import main
+from brace_nb.companion import main
 from brace_nb.grounding import (
     Study,
     StudyStore,

@@ -450,6 +450,33 @@ def test_the_map_reads_its_numbers_right(opened, map_data):
         assert got == [n for n in near[d, lang, row].tolist() if n != 65535]
 
 
+def test_the_map_shows_the_default_encoder(monkeypatch_module):
+    monkeypatch_module.syspath_prepend(str(BOOK))
+    import map_data
+
+    for path in (map_data.EMBEDDINGS, map_data.HEADS):
+        if not path.exists():
+            pytest.skip("needs results of the default profile: `make figures ONLY=codes/heads`")
+    stored = np.load(root() / "data/embeddings/emoji_map.npz")
+    views, model = map_data.read_results()
+    if not np.array_equal(map_data.digest_of(views), stored["digest"]):
+        pytest.skip("this machine trained another encoder than the one of data/embeddings/emoji_map.npz")
+    cure = "the encoder or the heads changed: run `python nbs/_book/map_data.py`"
+    codes = unpack(np.stack(map_data.codes_of(views, model)), 256)
+    assert (codes != unpack(stored["codes"], 256)).mean() < 1e-4, cure
+    for view, places in zip(views, stored["places"]):
+        assert np.array_equal(np.isfinite(view).all(1), places[:, 0] != map_data.NONE), cure
+    near = map_data.near_of(views)
+    for d, pictures in enumerate(views[:4]):
+        there = np.flatnonzero(near[d, 0, :, 0] != map_data.NONE)
+        for lang, names in enumerate(views[4:]):
+            found = (pictures[there] @ names.T)[
+                np.arange(len(there))[:, None], stored["near"][d, lang, there]
+            ]
+            best = -np.sort(-(pictures[there] @ names.T), 1)[:, : map_data.NEIGHBORS]
+            np.testing.assert_allclose(found, best, atol=1e-5, err_msg=cure)
+
+
 def test_the_map_is_searched_clicked_and_moved_by_keys(opened, map_data):
     page = opened("map")
     page.get_by_label("a word that the data hold").fill("manzana roja")

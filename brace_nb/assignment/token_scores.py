@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .methods import PRESETS
 from .metrics import to_matrix
@@ -32,8 +32,9 @@ class TokenScore(NamedTuple):
     f1: Tensor | np.ndarray
 
 
-def _best(sim, u, v):
-    "Weighted sums of the best partners, for candidates and references."
+def _best(sim, real, u, v):
+    "Weighted sums of the best partners, for candidates and references; cells that are not real are padding."
+    sim = torch.where(real, sim, -4.0)  # less than any cosine, and finite: padding has the weight 0
     return (u * sim.amax(-1)).sum(-1), (v * sim.amax(-2)).sum(-1)
 
 
@@ -42,9 +43,10 @@ def _one_to_one(method, options):
     if isinstance(method, str) and method in PRESETS:
         method, options = "recursive_top2", PRESETS[method] | options
 
-    def match(sim, u, v):
-        a = assign(sim.detach(), maximize=True, method=method, **options)
-        kept = sim * to_matrix(a.rows, a.cols, sim.shape)
+    def match(sim, real, u, v):
+        last = -4.0 * max(sim.shape)  # no sum of cosines outweighs it, so real pairs are as many as can be
+        a = assign(torch.where(real, sim.detach(), last), maximize=True, method=method, **options)
+        kept = torch.where(real & to_matrix(a.rows, a.cols, sim.shape), sim, 0.0)
         return (u * kept.sum(-1)).sum(-1), (v * kept.sum(-2)).sum(-1)
 
     return match
@@ -150,17 +152,33 @@ def _weights(xs, ys, idf):
     return [[w / w.sum() if w.sum() > 0 else torch.ones_like(w) / len(w) for w in side] for side in sides]
 
 # %% ../../nbs/4_assignment/05_token_scores.ipynb #02711283
-def _matched(xs, ys, idf, match):
+def _padded(side, at):
+    "Unit token embeddings of some sentences, padded with zeros to (B, L, D), and which tokens are real."
+    states = one_type(*(side[i].states for i in at))
+    x = normalize(nn.utils.rnn.pad_sequence(states, batch_first=True), zero=True)
+    lengths = torch.tensor([len(s) for s in states], device=x.device)
+    return x, torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+
+
+def _groups_of(xs, ys, step):
+    "Pairs whose lengths agree when rounded up to a multiple of `step`."
+    groups = defaultdict(list)
+    for i, (x, y) in enumerate(zip(xs, ys)):
+        groups[-(-len(x.states) // step), -(-len(y.states) // step)].append(i)
+    return groups.values()
+
+
+def _matched(xs, ys, idf, match, step):
     "Precision and recall of every pair, each of shape (N,)."
     us, vs = _weights(xs, ys, idf)
-    groups, found = defaultdict(list), [None] * len(xs)
-    for i, (x, y) in enumerate(zip(xs, ys)):
-        groups[len(x.states), len(y.states)].append(i)
-    for at in groups.values():
-        X, Y = (torch.stack(one_type(*(side[i].states for i in at))) for side in (xs, ys))
-        X, Y = (normalize(x, zero=True) for x in one_type(X, Y))
-        U, V = (torch.stack([side[i] for i in at]).to(X) for side in (us, vs))
-        for i, p, r in zip(at, *match(X @ Y.mT, U, V)):
+    found = [None] * len(xs)
+    for at in _groups_of(xs, ys, step):
+        (X, of_x), (Y, of_y) = (_padded(side, at) for side in (xs, ys))
+        X, Y = one_type(X, Y)
+        pad = nn.utils.rnn.pad_sequence
+        U, V = (pad([side[i] for i in at], batch_first=True).to(X) for side in (us, vs))
+        real = of_x[:, :, None] & of_y[:, None]
+        for i, p, r in zip(at, *match(X @ Y.mT, real, U, V)):
             found[i] = torch.stack([p, r])
     return torch.stack(found).unbind(-1) if found else (torch.zeros(0), torch.zeros(0))
 
@@ -180,7 +198,7 @@ def _check_dimensions(tokens):
         )
 
 # %% ../../nbs/4_assignment/05_token_scores.ipynb #b28c6809
-def _score(candidates, references, encoder, idf, match):
+def _score(candidates, references, encoder, idf, match, step=8):
     "Precision, recall and F1 of every pair, as the callers' kind."
     xs, one, said = _listed(candidates, "candidates")
     ys, _, written = _listed(references, "references")
@@ -188,7 +206,7 @@ def _score(candidates, references, encoder, idf, match):
     xs, numpy = _tokens(xs, "candidates", said, encoder)
     ys, other = _tokens(ys, "references", written, encoder)
     _check_dimensions([*xs, *ys])
-    p, r = _matched(xs, ys, idf, match)
+    p, r = _matched(xs, ys, idf, match, step)
     f = torch.where(p + r > 0, 2 * p * r / torch.where(p + r > 0, p + r, 1.0), 0.0)
     found = (a[0] if one else a for a in (p, r, f))
     return TokenScore(*(a.numpy()[()] if numpy and other else a for a in found))
@@ -203,7 +221,8 @@ def lisascore(
     **options,  # Further arguments of `assign`
 ) -> TokenScore:  # Precision, recall, f1; gradients reach token embeddings given as tensors
     "BERTScore with a one-to-one assignment of the tokens (thesis 6.6.2; Mander and Phillips 2024)."
-    return _score(candidates, references, encoder, idf, _one_to_one(method, options))
+    step = 8 if method in ("exact", "greedy_best") else 1
+    return _score(candidates, references, encoder, idf, _one_to_one(method, options), step)
 
 
 def bertscore(

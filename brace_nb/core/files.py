@@ -24,7 +24,7 @@ def _sweep(path: Path) -> None:
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             left.unlink(missing_ok=True)
 
-
+# %% ../../nbs/0_core/01_files.ipynb #9a3db76e
 @contextlib.contextmanager
 def atomic_path(
     path,  # Where the file shall be; its folder is created

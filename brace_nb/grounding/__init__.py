@@ -29,8 +29,11 @@ __getattr__, __dir__, __all__ = lazy(
     students="TextStudents TEACHINGS contrasts cube_contrasts train_students hide_words guess_losses",
     decoding="chosen_tokens translations read_tokens LanguageHead elbow",
     analogies="RELATIONS relation_pairs analogy_hits parallelism",
+    distillation="distillation_loss distil_encoder",
+    relations="PLACES RelationScenes relation_of render_relations tell",
     samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
-    sweeps="Study StudyStore draw_run read_study run_outcomes sweep sweep_file sweep_parts",
+    sweeps="Study StudyStore draw_run run_outcomes sweep",
+    study_files="read_study sweep_file sweep_parts",
     importance="factor_columns factor_importance level_correlations",
     detector_training="Detections DetectorRun detect emoji_scenes objects_of own_costs detection_scores "
     "train_detector DetectorStudy detector_study",

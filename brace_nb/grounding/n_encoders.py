@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ..core.arguments import checked, count, nonnegative, several, size
+from ..core.arguments import checked, count, several, size
 from ..core.training import Bar, deferred_interrupt, train
 from ..foundations import batch_ids
 from .aligned import AlignedTuples, default_encoders
@@ -164,38 +164,36 @@ def _save(run, kept, looks, step):
     tensors = {f"before.{k}": v for k, v in before.items()} | dict(start=run.start)
     kept.write(run.modules, run.optimizer, tensors, dict(step=step, history=run.history, looks=run.seen))
 
-# %% ../../nbs/6_grounding/15_n_encoders.ipynb #7bdbe826
-def _go(run, kept, looks, steps, look_every, save_every, learning_rate, max_norm, progress):
-    "All steps that are left."
-    start = _resume(run, kept, looks)
-    if start == 0:
-        run.look(looks, 0)
+# %% ../../nbs/6_grounding/15_n_encoders.ipynb #800a890e
+class _Watch:
+    "Looks and saves when it is time, and ends the training after an interrupt."
 
-    def watch(state):
-        done = state.step + 1
-        if done == steps or look_every and done % look_every == 0:
-            run.look(looks, done)
-        hit = interrupted()
-        if hit or done == steps or done % save_every == 0:
-            _save(run, kept, looks, done)
+    def __init__(self, run, kept, looks, steps, look_every, save_every):
+        self.run, self.kept, self.looks, self.steps = run, kept, looks, steps
+        self.look_every, self.save_every, self.interrupted = look_every, save_every, bool
+
+    def __call__(self, state):
+        done, hit = state.step + 1, self.interrupted()
+        if done == self.steps or self.look_every and done % self.look_every == 0:
+            self.run.look(self.looks, done)
+        if hit or done == self.steps or done % self.save_every == 0:
+            _save(self.run, self.kept, self.looks, done)
         if hit:
-            raise KeyboardInterrupt(f"training stopped after step {done} of {steps}{kept.advice}")
+            says = f"training stopped after step {done} of {self.steps}{self.kept.advice}"
+            raise KeyboardInterrupt(says)
 
+
+def _go(run, watch, learning_rate, max_norm, progress):
+    "All steps that are left."
+    start = _resume(run, watch.kept, watch.looks)
+    if start == 0:
+        run.look(watch.looks, 0)
     rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
-    with (
-        deferred_interrupt() as interrupted,
-        closing(Bar(f"{run.objective.n} encoders", progress, start)) as bar,
-    ):
-        callbacks = [run.record, watch, bar]
-        train(
-            run.loss,
-            run.optimizer,
-            steps,
-            start=start,
-            learning_rate=rate,
-            max_norm=max_norm,
-            callbacks=callbacks,
-        )
+    title = f"{run.objective.n} encoders"
+    with deferred_interrupt() as interrupted, closing(Bar(title, progress, start)) as bar:
+        watch.interrupted = interrupted
+        options = dict(learning_rate=rate, max_norm=max_norm, callbacks=[run.record, watch, bar])
+        train(run.loss, run.optimizer, watch.steps, start=start, **options)
 
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #acb3a9ed
 def _named(encoders, tuples, embed_dim, seed):
@@ -212,15 +210,15 @@ def _named(encoders, tuples, embed_dim, seed):
         raise ValueError(f"encoders must be a module for each view {tuples.names}; got {list(encoders)}.")
     return {name: encoders[name] for name in tuples.names}
 
-# %% ../../nbs/6_grounding/15_n_encoders.ipynb #090481e7
+# %% ../../nbs/6_grounding/15_n_encoders.ipynb #3c47ce65
+def _whose(run, told, learning_rate, options):
+    "What the state of a run belongs to."
+    plain = {k: repr(v) for k, v in options.items()} | dict(learning_rate=str(learning_rate))
+    return run_identity(run.tuples, run.modules, told | plain)
+
+# %% ../../nbs/6_grounding/15_n_encoders.ipynb #01c7e3a6
 @checked(
-    tuples=AlignedTuples,
-    steps=size,
-    batch_size=several,
-    log_every=size,
-    look_every=count,
-    save_every=size,
-    weight_decay=nonnegative,
+    tuples=AlignedTuples, steps=size, batch_size=several, log_every=size, look_every=count, save_every=size
 )
 def train_encoders(
     tuples: AlignedTuples,  # What to learn from
@@ -257,8 +255,8 @@ def train_encoders(
     settings |= dict(log_every=log_every, errors=errors, log_variance=log_variance)
     run = _Run(tuples, encoders, objective, settings)
     told = settings | dict(loss=loss, measure=measure, look_every=look_every, max_norm=max_norm)
-    told |= {k: repr(v) for k, v in options.items()} | dict(learning_rate=str(learning_rate))
-    kept = StateFile(folder, run_identity(tuples, run.modules, told) if folder is not None else {}, resume)
+    kept = StateFile(folder, _whose(run, told, learning_rate, options) if folder else {}, resume)
     looks = None if held is None else Looks(tuples, held, batch_size, reference, more)
-    _go(run, kept, looks, steps, look_every, save_every, learning_rate, max_norm, progress)
+    watch = _Watch(run, kept, looks, steps, look_every, save_every)
+    _go(run, watch, learning_rate, max_norm, progress)
     return TrainedEncoders(encoders, objective, run.history, run.seen)

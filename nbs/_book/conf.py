@@ -40,6 +40,7 @@ suppress_warnings = [
     "myst.header",  # lessons begin sections where the reader needs them
     "mystnb.unknown_mime_type",
     "misc.highlighting_failure",
+    "ref.python",  # fields of several named tuples have one name
 ]
 default_role = "code"
 autodoc_typehints = "none"

@@ -4,9 +4,11 @@ It needs results of the default profile: `make figures ONLY=codes/heads`, then `
 Arrays, in the order of the tuples; views are four designers' pictures, then names in four languages:
 `places` uint16 (views, concepts, 2), t-SNE on 0..65534, 65535 where there is no picture;
 `codes` uint8 (views, concepts, bytes), packed codes of the heads of `codes/heads`, seed 0;
-`near` uint16 (designers, languages, concepts, 5), the names with the largest cosine to a picture.
+`near` uint16 (designers, languages, concepts, 5), the names with the largest cosine to a picture;
+`digest` uint8 (32), of the embeddings: another machine may train another encoder.
 """
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -68,15 +70,31 @@ def near_of(views: list[np.ndarray]) -> np.ndarray:
     return near
 
 
+RUNS = root() / "data/derived/cpu/runs"
+EMBEDDINGS = RUNS / "foundations/encoder/out/output/embeddings.npz"
+HEADS = RUNS / "codes/heads/out/output/seed-0.safetensors"
+
+
+def read_results() -> tuple:
+    "The embeddings of all views, and the heads."
+    stored = np.load(EMBEDDINGS)
+    views = [stored[f"image_{d}"] for d in DESIGNERS] + [stored[f"text_{lang}"] for lang in LANGUAGES]
+    return views, CodeEncoder.load(HEADS)
+
+
+def digest_of(views: list[np.ndarray]) -> np.ndarray:
+    "What tells these embeddings from others."
+    whole = hashlib.sha256(b"".join(np.ascontiguousarray(x).tobytes() for x in views))
+    return np.frombuffer(whole.digest(), np.uint8)
+
+
 def main() -> int:
     "Read the encoder's and the heads' results, write the file."
-    runs = root() / "data/derived/cpu/runs"
-    stored = np.load(runs / "foundations/encoder/out/output/embeddings.npz")
-    model = CodeEncoder.load(runs / "codes/heads/out/output/seed-0.safetensors")
-    views = [stored[f"image_{d}"] for d in DESIGNERS] + [stored[f"text_{lang}"] for lang in LANGUAGES]
+    views, model = read_results()
     target = Path(root() / "data/embeddings/emoji_map.npz")
     target.parent.mkdir(exist_ok=True)
-    arrays = dict(places=places_of(views), codes=codes_of(views, model), near=near_of(views))
+    arrays = dict(codes=codes_of(views, model), near=near_of(views), digest=digest_of(views))
+    arrays |= dict(places=places_of(views))
     np.savez_compressed(target, **arrays)
     print(f"{target.relative_to(root())}: {target.stat().st_size / 1e6:.2f} MB")
     return 0

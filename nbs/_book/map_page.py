@@ -85,7 +85,10 @@ def data(stored) -> dict:
         categories=names,
         split=emoji.concepts.split.tolist(),
         words=words(),
-        **{name: dict(shape=stored[name].shape, data=packed(stored[name])) for name in stored.files},
+        **{
+            name: dict(shape=stored[name].shape, data=packed(stored[name]))
+            for name in ("places", "codes", "near")
+        },
     )
 
 

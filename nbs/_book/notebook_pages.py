@@ -46,6 +46,35 @@ def without_missing(source: str) -> str:
     return re.sub(r"!\[([^\]]*)\]\((?:\.\./)+figures/([^)]+)\.png\)", words, source)
 
 
+def site_target(target: str, notebook: Path) -> str | None:
+    "Where a link of a notebook leads in the site; None for a file that has no page."
+    name, mark, place = target.partition("#")
+    if not name or re.match(r"[a-z]+:|//|/", target):
+        return target
+    path = (notebook.parent / name).resolve()
+    relative = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else name
+    if re.match(r"figures/(CLAIMS\.md|claims/)", relative):
+        return "/ledger/rows.md"
+    if re.match(r"figures/(\w+/)?README\.md", relative):
+        return "/gallery/index.md"
+    if relative in ("nbs/index.ipynb", "README.md"):
+        return "/index.md"
+    is_page = relative.startswith("nbs/") and path.suffix == ".ipynb" and not path.name.startswith("zz_")
+    is_figure = re.fullmatch(r"figures/\w+/\w+\.png", relative)
+    return f"/{relative}{mark}{place}" if path.exists() and (is_page or is_figure) else None
+
+
+def with_links(source: str, notebook: Path) -> str:
+    "Links to pages of the site; a file without a page is named instead."
+
+    def link(found: re.Match) -> str:
+        text, target = found.groups()
+        there = site_target(target, notebook)
+        return f"{text} (`{target.lstrip('./')}`)" if there is None else f"[{text}]({there})"
+
+    return re.sub(r"(?<!!)\[([^\]\[]*)\]\(([^)\s]+)\)", link, source)
+
+
 def is_imports(source: str) -> bool:
     "Does a cell do nothing but import?"
     try:
@@ -69,8 +98,8 @@ def with_captions(source: str, rows_of: dict[str, list[dict]], up: str) -> str:
     return _PICTURE.sub(figure, source)
 
 
-def clean_cell(cell: dict, folded: bool, rows_of: dict, up: str) -> dict:
-    "A cell without directives and without what went to stderr; `up` leads from the page to the site's root."
+def clean_cell(cell: dict, folded: bool, rows_of: dict, notebook: Path) -> dict:
+    "A cell without directives and without what went to stderr, with the links of the site."
     source = "".join(cell["source"])
     tags = [t for t in cell["metadata"].get("tags", []) if t in _TAGS]
     cell = cell | dict(metadata={}, source=re.sub(r"^#\|.*\n?", "", source, flags=re.M))
@@ -78,7 +107,9 @@ def clean_cell(cell: dict, folded: bool, rows_of: dict, up: str) -> dict:
         cell["outputs"] = [o for o in cell["outputs"] if o.get("name") != "stderr"]
         tags += ["hide-input"] * (folded or is_imports(cell["source"]))
     else:
-        cell["source"] = with_captions(without_missing(cell["source"]), rows_of, up)
+        up = "../" * (len(notebook.relative_to(ROOT).parts) - 1)
+        text = with_links(without_missing(cell["source"]), notebook)
+        cell["source"] = with_captions(text, rows_of, up)
     if tags:
         cell["metadata"] = dict(tags=sorted(set(tags)))
     return cell
@@ -90,7 +121,7 @@ def put_notebook(path: Path, top: dict, end: dict, rows_of: dict, folded: bool =
     nb = json.loads(path.read_text(encoding="utf-8"))
     found = [c for c in cells_of(path) if not is_noise("".join(c["source"]))]
     found = [c for c in found if "".join(c["source"]).strip()]
-    found = [clean_cell(c, folded, rows_of, "../" * (len(name.parts) - 1)) for c in found]
+    found = [clean_cell(c, folded, rows_of, path) for c in found]
     nb["metadata"] = dict(kernelspec=nb["metadata"].get("kernelspec", {}))
     cells = [*found[:1], top, *found[1:], end]
     put(name.as_posix(), json.dumps(nb | dict(cells=cells)))

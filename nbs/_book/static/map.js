@@ -125,7 +125,7 @@ brace.page("map", (place) => {
       if (!at) continue;
       const [x, y] = toScreen(at);
       if (x < -size || y < -size || x > width + size || y > height + size) continue;
-      c.globalAlpha = shown(row) && (!marked.size || marked.has(row)) ? 1 : 0.14;
+      c.globalAlpha = shown(row) && (!marked.size || marked.has(row)) ? 1 : 0.22;
       c.drawImage(sheets[state.designer], ...spot(row), data.side, data.side, x - size / 2, y - size / 2, size, size);
     }
     c.globalAlpha = 1;
