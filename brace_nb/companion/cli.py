@@ -247,7 +247,7 @@ def _sweep(a) -> int:
     print(f"{len(table)} of {runs} runs: {os.path.splitext(a.study)[0]}/runs.csv")
     return 0
 
-
+# %% ../../nbs/7_companion/12_cli.ipynb #5e2ab902
 def _add_sweep(commands) -> None:
     c = _add(
         commands, "sweep", _sweep, "train encoders with drawn hyperparameters, or go on where a study is"
