@@ -72,6 +72,8 @@ def _remember(profile: str, follow: Follow, seconds: float, cores: int) -> None:
     "Keep the times of a run; the committed ones change when asked (`RETIME=1`) or for other experiments."
     done = {n: s for n, s in follow.took.items() if follow.states[n] == "done"}
     schedule.remember_seconds(profile, done)
+    if profile in APART:  # what others have at home is no news for everybody
+        return
     path = root() / "figures/profiles.json"
     known = read_json(path) if path.exists() else {}
     results = [result_of(e) for e in experiments.find_experiments(profile, {}).values()]

@@ -136,15 +136,19 @@ def unmet(
     return lines
 
 # %% ../../nbs/7_companion/13a_public_pieces.ipynb #f5342a22
+_MANY = 200  # Files of one wildcard from which on their folders stand for them
+
+
 def state(
     names: list[str],  # Of pieces
-) -> str:  # Of the files that are there, folders for wildcards: names, sizes, times
+) -> str:  # Of the files that are there, folders where they are many: names, sizes, times
     "What stands for the content of pieces in a fingerprint: reading hundreds of gigabytes would take hours."
     lines = []
     for piece in (pieces()[n] for n in names):
         place = public_folder() / piece.folder
         ways = [way for f in piece.files for way in f.split(" | ")]
-        found = {p if "*" not in way else p.parent for way in ways for p in islice(place.glob(way), 1)}
+        some = [list(islice(place.glob(way), _MANY)) for way in ways]
+        found = {p if len(ps) < _MANY else p.parent for ps in some for p in ps}
         for path in sorted(found):
             about = path.stat()
             lines.append(f"{path.relative_to(place)} {about.st_size} {about.st_mtime_ns}")
