@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors.numpy import load_file
 
 from brace_nb.companion import artifacts, root
@@ -76,3 +77,16 @@ def test_pictures_and_names_of_training_concepts_meet():
     assert hits > 0.4 > 0.05 > shuffled
     with pytest.raises(FileNotFoundError, match="emoji.safetensors"):
         emoji_embeddings("nowhere")
+
+
+def test_the_film_of_a_training_moves_and_stays_small():
+    path = root() / "data/film/film.gif"
+    with Image.open(path) as film:
+        assert film.n_frames > 50
+        first = np.asarray(film.convert("RGB"), float)
+        film.seek(film.n_frames - 1)
+        last = np.asarray(film.convert("RGB"), float)
+    assert path.stat().st_size < 1e6 and first.shape == last.shape
+    matrix = last[28:268, 28:268].reshape(12, 20, 12, 20, 3).mean((1, 3, 4))  # one brightness a cell
+    others = matrix[~np.eye(12, dtype=bool)]
+    assert np.diag(matrix).mean() > others.mean() + 2 * others.std()  # it ends diagonal

@@ -38,7 +38,7 @@ def torchvision_can_load():
     "Skip where it is not installed; beside a CPU build of torch its operators must be declared first."
     if find_spec("open_clip") is None:
         pytest.skip("needs open_clip and torchvision")
-    from brace_nb.foundations.towers import import_open_clip
+    from brace_nb.foundations import import_open_clip
 
     import_open_clip()
 
@@ -157,7 +157,7 @@ def test_scenes_hold_what_they_say():
         again.boxes[again.classes >= 0].diff(dim=-1).abs().sum(-1) > 0
     ).all()
     assert len(render_object_scenes(squares(), 0)) == 0
-    for bad in (dict(objects=(0, 2)), dict(sides=(5, 90)), dict(sides=(9, 5))):
+    for bad in (dict(objects=(3, 2)), dict(sides=(5, 90)), dict(sides=(9, 5))):
         with pytest.raises(ValueError, match="least and most"):
             render_object_scenes(squares(), 2, **bad)
 

@@ -167,7 +167,7 @@ def _groups_of(xs, ys, step):
         groups[-(-len(x.states) // step), -(-len(y.states) // step)].append(i)
     return groups.values()
 
-
+# %% ../../nbs/4_assignment/05_token_scores.ipynb #8d9bd48f
 def _matched(xs, ys, idf, match, step):
     "Precision and recall of every pair, each of shape (N,)."
     us, vs = _weights(xs, ys, idf)

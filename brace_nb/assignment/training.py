@@ -40,6 +40,13 @@ def _line_precision(y, truth):
     return (y.argmax(_along(y)) == truth.to(torch.uint8).argmax(_along(y))).double().mean().item()
 
 
+def _network_loss(logits, last, temperature):
+    "The loss of a batch: between assignments, or plain when there is no temperature."
+    if temperature is None:
+        return line_loss(logits, last["truth"])
+    return agreement_loss(last["y"], last["truth"], temperature)
+
+
 @checked(x=floats("... h w"))
 def optimal_matrix(
     x: Tensor,  # Scores, shape (B, h, w)
@@ -68,9 +75,7 @@ def train_network(
         x = sample_matrices("uniform", (batch_size, *network.shape), seed=(seed + 1) * 10_000_019 + step)
         last["truth"], y = optimal_matrix(x), network(x)
         last["y"] = y.softmax(_along(y))
-        if temperature is None:
-            return line_loss(y, last["truth"])
-        return agreement_loss(last["y"], last["truth"], temperature)
+        return _network_loss(y, last, temperature)
 
     def note(state):
         schedule.step()

@@ -12,7 +12,7 @@ __getattr__, __dir__, __all__ = lazy(
     scenes="Scenes render_scenes dice_loss mask_scores best_constant MASK_DECODERS MaskDecoder train_decoder "
     "learn_weight",
     bridges="as_linear one_hot gumbel_noise straight_through_choice eot_by_id eot_by_largest_id "
-    "eot_by_similarity eot_gumbel rows_at encode_inputs BRIDGES bridge_memory",
+    "eot_by_similarity eot_gumbel rows_at encode_inputs BRIDGES bridge_memory bytes_for_backward",
     translation="READS WholeModel trim_padding cosines_with_frozen train_whole_model prequential_losses",
     third_encoder="text_student CaptionBatches cube_summary train_third_encoder",
     token_bags="TokenBags train_bags",
@@ -31,6 +31,7 @@ __getattr__, __dir__, __all__ = lazy(
     analogies="RELATIONS relation_pairs analogy_hits parallelism",
     distillation="distillation_loss distil_encoder",
     relations="PLACES RelationScenes relation_of render_relations tell",
+    paths="training_path path_movement random_walk",
     samples="INCOMPLETE samples_ratio language_of teach_language guess_language ridge_map",
     sweeps="Study StudyStore draw_run run_outcomes sweep",
     study_files="read_study sweep_file sweep_parts",

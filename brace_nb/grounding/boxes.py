@@ -95,8 +95,6 @@ def _check_answers(probabilities, boxes, classes, truth):
             "answers are (N, Q, classes) and (N, Q, 4), truths (N, K) and (N, K, 4); got "
             f"{', '.join(str(tuple(x.shape)) for x in (probabilities, boxes, classes, truth))}."
         )
-    if len(boxes) != len(truth):
-        raise ValueError(f"answers and truths are of the same pictures; got {len(boxes)} and {len(truth)}.")
 
 
 _SEVERAL = tuple(x / 100 for x in range(50, 100, 5))

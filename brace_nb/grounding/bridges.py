@@ -14,7 +14,7 @@ from ..core.arguments import checked, floats, integers, positive, size, sizes, w
 
 # %% auto #0
 __all__ = ['BRIDGES', 'as_linear', 'one_hot', 'gumbel_noise', 'straight_through_choice', 'eot_by_id', 'eot_by_largest_id',
-           'eot_by_similarity', 'rows_at', 'eot_gumbel', 'encode_inputs', 'bridge_memory']
+           'eot_by_similarity', 'rows_at', 'eot_gumbel', 'encode_inputs', 'bridge_memory', 'bytes_for_backward']
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #37d4b196
 @checked(embedding=torch.nn.Embedding)
@@ -169,3 +169,20 @@ def bridge_memory(
     held, weights = (2 + bridge["kept"]) * tensor, bridge["parameters"](width, vocabulary)
     sizes = dict(tensor=tensor, with_gradients=held, weights=weights)
     return {what: count * bytes_each / 1e6 for what, count in sizes.items()}
+
+# %% ../../nbs/6_grounding/02_bridges.ipynb #e54eaf84
+def bytes_for_backward(
+    loss,  # Function without arguments -> Tensor with a gradient
+    weights=(),  # Tensors that are there anyway
+) -> int:  # Bytes of different storages
+    "What autograd keeps of a computation for the way back."
+    known, kept = {w.untyped_storage().data_ptr() for w in weights}, {}
+
+    def keep(t):
+        kept[t.untyped_storage().data_ptr()] = t
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        result = loss()
+    del result
+    return sum(t.untyped_storage().nbytes() for place, t in kept.items() if place not in known)

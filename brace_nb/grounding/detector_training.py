@@ -117,9 +117,16 @@ def _schedule(learning_rate, steps):
     return at
 
 
-def _watched_steps(steps, keep):
-    "`keep` + 1 steps, evenly from 0 to the end."
-    return {round(i * steps / keep) for i in range(keep + 1)} if keep else set()
+def _keeper(model, watch, steps, keep):
+    "A callback that keeps what is answered to watched scenes `keep` + 1 times, and where it keeps it."
+    watched = {round(i * steps / keep) for i in range(keep + 1)} if watch and keep else set()
+    kept = {0: detect(model, watch.images)} if watched else {}
+
+    def note(state):
+        if state.step + 1 in watched:
+            kept[state.step + 1] = detect(model, watch.images)
+
+    return note, kept
 
 # %% ../../nbs/6_grounding/24_detector_training.ipynb #3c6ccab4
 class _Batches:
@@ -169,25 +176,16 @@ def train_detector(
 ) -> DetectorRun:
     "Train a detector whose answers are matched as asked (thesis 6.5.8)."
     model, scenes = SetPredictor(classes, seed=seed, **network).to(device), _moved(scenes, device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-4, fused=True)
     how = dict(matcher=matcher, dtype=dtype, mask=mask)
     batches = _Batches(model, scenes, batch_size, seed, how, product)
-    watched, kept = _watched_steps(steps, keep) if watch else set(), {}
-
-    def note(state):
-        if state.step + 1 in watched:
-            kept[state.step + 1] = detect(model, watch.images)
-
-    if 0 in watched:
-        kept[0] = detect(model, watch.images)
-    schedule, start = _schedule(learning_rate, steps), time.perf_counter()
-    calls = [note, Bar("detector", progress)]
-    train(batches, optimizer, steps, learning_rate=schedule, max_norm=1.0, callbacks=calls)
-    seconds = time.perf_counter() - start
-    parts = np.array(batches.parts).reshape(-1, 4).T
-    return DetectorRun(
-        model, dict(zip(("kind", "distance", "overlap", "total"), parts)), kept, seconds, batches.matching
-    )
+    note, kept = _keeper(model, watch, steps, keep)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-4, fused=True)
+    options = dict(learning_rate=_schedule(learning_rate, steps), max_norm=1.0)
+    start = time.perf_counter()
+    train(batches, optimizer, steps, callbacks=[note, Bar("detector", progress)], **options)
+    seconds, parts = time.perf_counter() - start, np.array(batches.parts).reshape(-1, 4).T
+    losses = dict(zip(("kind", "distance", "overlap", "total"), parts))
+    return DetectorRun(model, losses, kept, seconds, batches.matching)
 
 # %% ../../nbs/6_grounding/24_detector_training.ipynb #93e1e149
 class DetectorStudy(NamedTuple):

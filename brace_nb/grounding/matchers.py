@@ -33,19 +33,21 @@ DETECTION_MATCHERS = dict(
     lead=DetectionMatcher("greedy_delta", {}, "the object with most to lose chooses first", "'my function'"),
     stepped=DetectionMatcher("greedy_best", {}, "the cheapest pair, again and again", "'Stepped Argmax'"),
     argmin=DetectionMatcher("argbest", {}, "every object takes its cheapest answer", "'Argmin'"),
-    resampled=DetectionMatcher(
-        "argbest", {}, "half-normal scores, then every object its best", "'Resampled and Argmax'", True
-    ),
-    gumbel=DetectionMatcher(
-        "gumbel", dict(temperature=0.2), "proposals under Gumbel noise", "'method 3'", noisy=True
-    ),
-    recursive=DetectionMatcher(
-        "recursive_top2", {}, "the cost of picking subtracted, then stepped", "'method 2'"
-    ),
-    random=DetectionMatcher(None, {}, "any answer for every object", "a null of ours", noisy=True),
+    recursive=DetectionMatcher("recursive_top2", {}, "subtract the cost of picking, then step", "'method 2'"),
 )
 
-# %% ../../nbs/6_grounding/23_matchers.ipynb #45f0f427
+# %% ../../nbs/6_grounding/23_matchers.ipynb #8cecdf9c
+DETECTION_MATCHERS["resampled"] = DetectionMatcher(
+    "argbest", {}, "half-normal scores, then every object its best", "'Resampled and Argmax'", True
+)
+DETECTION_MATCHERS["gumbel"] = DetectionMatcher(
+    "gumbel", dict(temperature=0.2), "proposals under Gumbel noise", "'method 3'", noisy=True
+)
+DETECTION_MATCHERS["random"] = DetectionMatcher(
+    None, {}, "any answer for every object", "a null of ours", noisy=True
+)
+
+# %% ../../nbs/6_grounding/23_matchers.ipynb #2dca6cb5
 def _groups(sizes, queries):
     "Runs of pictures whose objects fit the queries: (first, last + 1) pairs."
     found, first, total = [], 0, 0
@@ -67,7 +69,7 @@ def _matched_together(cost, sizes, method, options):
         start += count
     return out
 
-# %% ../../nbs/6_grounding/23_matchers.ipynb #71fdbcc6
+# %% ../../nbs/6_grounding/23_matchers.ipynb #25b9b4b3
 def _matched_at_random(cost, sizes, seed):
     "Different queries for the objects of a picture, by lot."
     generator = torch.Generator().manual_seed(seed)
@@ -92,7 +94,7 @@ def _check_match(matcher, dtype, mask):
         if value not in known:
             raise ValueError(f"unknown {name}; got {value!r}. Choose one of {', '.join(known)}.")
 
-# %% ../../nbs/6_grounding/23_matchers.ipynb #b3dd528c
+# %% ../../nbs/6_grounding/23_matchers.ipynb #b02d64b4
 @checked(cost=floats("B Q A"), sizes=many, seed=seed_rule)
 def match_detections(
     cost: Tensor,  # Costs of answer q for object a, objects picture by picture, shape (B, Q, A)

@@ -49,7 +49,18 @@ def _look_near(layer, width):
         start = torch.eye(width).repeat(2, 1) + 0.05 * torch.randn(2 * width, width)
         layer.multihead_attn.in_proj_weight[: 2 * width] = start
 
-# %% ../../nbs/6_grounding/22_set_predictor.ipynb #e98b81b5
+# %% ../../nbs/6_grounding/22_set_predictor.ipynb #48a80ef7
+def _layers(width, layers):
+    "Encoder and decoder layers; the decoders start by looking near."
+    how = dict(dropout=0.0, batch_first=True, norm_first=True)
+    encoder = (nn.TransformerEncoderLayer(width, 2, 2 * width, **how) for _ in range(layers))
+    decoder = (nn.TransformerDecoderLayer(width, 2, 2 * width, **how) for _ in range(layers))
+    encoder, decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)
+    for layer in decoder:
+        _look_near(layer, width)
+    return encoder, decoder
+
+# %% ../../nbs/6_grounding/22_set_predictor.ipynb #e0728edd
 class SetPredictor(nn.Module):
     "Pictures to a set of classes and boxes, in DETR's form."
 
@@ -65,21 +76,15 @@ class SetPredictor(nn.Module):
         super().__init__()
         if width % 8:
             raise ValueError(f"width must be a multiple of 8; got {width}.")
-        how = dict(dropout=0.0, batch_first=True, norm_first=True)
-        places = _spread(queries)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             self.stem = _stem(width)
-            encoder = (nn.TransformerEncoderLayer(width, 2, 2 * width, **how) for _ in range(layers))
-            decoder = (nn.TransformerDecoderLayer(width, 2, 2 * width, **how) for _ in range(layers))
-            self.encoder, self.decoder = nn.ModuleList(encoder), nn.ModuleList(decoder)
-            for layer in self.decoder:
-                _look_near(layer, width)
+            self.encoder, self.decoder = _layers(width, layers)
             self.queries = nn.Parameter(0.1 * torch.randn(queries, width))
             self.norm, self.kind = nn.LayerNorm(width), nn.Linear(width, classes + 1)
             self.box = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4))
-        sizes = torch.full((queries, 2), 1 / 3)
-        self.register_buffer("start", torch.logit(torch.cat([places, sizes], 1)))
+        places = _spread(queries)
+        self.register_buffer("start", torch.logit(torch.cat([places, torch.full((queries, 2), 1 / 3)], 1)))
         self.register_buffer("query_place", _waves(places, width))
         self.register_buffer("token_place", _waves(_grid(grid, grid), width))
 
@@ -97,7 +102,7 @@ class SetPredictor(nn.Module):
         q = self.norm(q)
         return self.kind(q), (self.box(q) + self.start).sigmoid()
 
-# %% ../../nbs/6_grounding/22_set_predictor.ipynb #a9b1ee57
+# %% ../../nbs/6_grounding/22_set_predictor.ipynb #7fafa582
 COST_WEIGHTS = dict(probability=1.0, distance=5.0, overlap=2.0)  # Of DETR's matcher
 
 
@@ -116,7 +121,7 @@ def detection_costs(
     w = COST_WEIGHTS
     return w["distance"] * distance - w["probability"] * likely - w["overlap"] * overlap
 
-# %% ../../nbs/6_grounding/22_set_predictor.ipynb #3c8d8aec
+# %% ../../nbs/6_grounding/22_set_predictor.ipynb #cf46d4eb
 def _pair_indices(pairs, sizes):
     "Image, query and row of the batch's object list for every pair, from (queries, objects) per image."
     start, image, query, row = 0, [], [], []
@@ -127,7 +132,17 @@ def _pair_indices(pairs, sizes):
         start += n
     return torch.cat(image), torch.cat(query), torch.cat(row)
 
-# %% ../../nbs/6_grounding/22_set_predictor.ipynb #90ba486c
+# %% ../../nbs/6_grounding/22_set_predictor.ipynb #ab372a29
+def _class_loss(logits, image, query, found, empty_weight):
+    "Cross-entropy of all answers: the paired ones against their class, the others against none."
+    none = logits.shape[-1] - 1
+    target = found.new_full(logits.shape[:2], none)
+    target[image, query] = found
+    weight = logits.new_ones(none + 1)
+    weight[none] = empty_weight
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), weight)
+
+# %% ../../nbs/6_grounding/22_set_predictor.ipynb #706c6a4d
 @checked(logits=floats("B Q C"), boxes=floats("B Q 4"), truth=floats("A 4"), sizes=many)
 def detection_losses(
     logits: Tensor,  # Of the answers, shape (B, Q, classes + 1)
@@ -140,15 +155,10 @@ def detection_losses(
 ) -> dict:  # "kind", "distance" and "overlap", each a scalar; their weighted sum is the loss
     "DETR's losses of a matching."
     image, query, row = _pair_indices(pairs, sizes)
-    none = logits.shape[-1] - 1
-    target = classes.new_full(logits.shape[:2], none)
-    target[image, query] = classes[row]
-    weight = logits.new_ones(none + 1)
-    weight[none] = empty_weight
-    kind = F.cross_entropy(logits.flatten(0, 1), target.flatten(), weight)
     answer, wanted, count = boxes[image, query], truth[row], max(1, len(truth))
     distance = (answer - to_centers(wanted)).abs().sum() / count
     overlap = (1 - generalized_overlap(to_corners(answer), wanted)).sum() / count
+    kind = _class_loss(logits, image, query, classes[row], empty_weight)
     return dict(kind=kind, distance=distance, overlap=overlap)
 
 

@@ -50,13 +50,17 @@ def cut(result=RESULT):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="compare with the committed file, write nothing")
     arrays, path = cut(), HERE / "emoji.safetensors"
     if parser.parse_args().check:
         committed = load_file(path)
         same = committed.keys() == arrays.keys() and all((committed[k] == arrays[k]).all() for k in arrays)
-        print("the committed file is the encoder's" if same else "the committed file differs from the encoder's")
+        print(
+            "the committed file is the encoder's" if same else "the committed file differs from the encoder's"
+        )
         return not same
     save_file(arrays, path)
     facts = dict(

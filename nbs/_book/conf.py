@@ -31,6 +31,7 @@ html_theme_options = {
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
+html_show_search_summary = False  # summaries are fetched, which a page opened as a file may not
 mathjax_path = "tex-svg.js"
 nb_execution_mode = "off"
 nb_merge_streams = True

@@ -117,7 +117,17 @@ def ledger(rows: list[dict]) -> None:
         for v, n in names.items()
         if n
     )
-    page = ["# Ledger", "", WORDS, "", *raw(f'<p class="counts">{counts}</p>')]
+    page = [
+        "---",
+        "hide-toc: true",
+        "---",
+        "",
+        "# Ledger",
+        "",
+        WORDS,
+        "",
+        *raw(f'<p class="counts">{counts}</p>'),
+    ]
     page += [f"[All {len(rows)} rows, to filter and to search](rows.md)", "", "## Shares by chapter", ""]
     page += [*raw(*share_table(rows)), *toctree("rows")]
     put("ledger/index.md", "\n".join(page))

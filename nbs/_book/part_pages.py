@@ -72,10 +72,17 @@ def registry(name: str, thing) -> list[str]:
     return [*lines, ""]
 
 
+def kind_of(item: tuple) -> tuple:
+    "Functions first, then classes, then the rest, each by name."
+    name, thing = item
+    return (2 if not callable(thing) else int(isinstance(thing, type))), name
+
+
 def function_page(part: str) -> list[str]:
     "All public names of a part: a list, then each with its arguments."
     module = importlib.import_module(f"brace_nb.{part}")
-    things = {name: getattr(module, name) for name in module.__all__}
+    found = {name: getattr(module, name) for name in module.__all__}
+    things = dict(sorted(found.items(), key=kind_of))
     page = [f"# brace_nb.{part}", "", f"`from brace_nb.{part} import ...`", ""]
     for name, thing in things.items():
         about = f": {first_line(thing)}" if first_line(thing) else ""
