@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.arguments import checked, floats, integers, positive, size
+from ..core.arrays import check_finite
 from ..core.training import EarlyStopping, train
 from .bridges import eot_by_id
 
@@ -117,6 +118,7 @@ def elbow(
     losses: Tensor,  # Loss of each step, shape (N,), at least 10
 ) -> tuple:  # (step at which two lines meet, part of one line's squared error that they remove)
     "The bend of a curve, by the best continuous fit of two straight lines."
+    check_finite(losses, "losses")
     if len(losses) < 10:
         raise ValueError(f"a bend needs ten steps or more; got {len(losses)}.")
     y, t = losses.detach().double(), torch.arange(len(losses), dtype=torch.float64)

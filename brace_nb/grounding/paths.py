@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, integers, positive, size
+from ..core.arguments import checked, floats, integers, size
 from ..core.training import train
 from ..evaluation import movement
 from .students import TextStudents
@@ -19,9 +19,7 @@ from .students import TextStudents
 __all__ = ['training_path', 'path_movement', 'random_walk']
 
 # %% ../../nbs/6_grounding/06a_paths.ipynb #0605c48d
-@checked(
-    tokens=integers("n N L"), probes=integers("n P L"), intervals=size, length=size, learning_rate=positive
-)
+@checked(tokens=integers("n N L"), probes=integers("n P L"), intervals=size, length=size)
 def training_path(
     encoders: TextStudents,  # n towers, trained in place
     tokens: Tensor,  # Texts of N concepts for each encoder, int64, shape (n, N, L)
@@ -60,6 +58,8 @@ def path_movement(
     path: Tensor,  # Unit features at T times, shape (T, P, D)
 ) -> np.ndarray:  # Distance of each point in each interval, shape (T - 1, P)
     "How far points move in each interval, after the best common rotation is taken out."
+    if len(path) < 2:
+        raise ValueError(f"path must hold two times or more; got {len(path)}.")
     return np.stack([movement(a, b, rigid=True).numpy() for a, b in zip(path[:-1], path[1:])])
 
 # %% ../../nbs/6_grounding/06a_paths.ipynb #7da0224b
@@ -74,7 +74,7 @@ def random_walk(
     draw, here = torch.Generator().manual_seed(seed), path[2]
     step, walked = torch.from_numpy(path_movement(path[:3])[1]).to(path)[:, None], list(path[:3])
     for _ in range(len(path) - 3):
-        noise = torch.randn(here.shape, generator=draw, dtype=path.dtype)
+        noise = torch.randn(here.shape, generator=draw, dtype=torch.float64).to(path)
         across = F.normalize(noise - (noise * here).sum(1, keepdim=True) * here, dim=-1)
         here = F.normalize(here + step * across, dim=-1)
         walked.append(here)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arguments import array, checked, floats, size
-from ..core.arrays import as_tensor
+from ..core.arguments import array, checked, floats, positive, size, tensor
+from ..core.arrays import as_tensor, check_finite
 from ..foundations import as_generator, place
 from .scenes import _boxes, _mask_cells, _to_images
 
@@ -42,6 +42,7 @@ def relation_of(
     boxes: Tensor,  # Of subject and object, shape (N, 2, 4)
 ) -> Tensor:  # Rows of PLACES, int64, shape (N,)
     "Which of four relations the centers' larger distance names."
+    check_finite(boxes, "boxes")
     right, down = (boxes[:, 0, :2] + boxes[:, 0, 2:] - boxes[:, 1, :2] - boxes[:, 1, 2:]).T
     beside, over = (right > 0).long(), 2 + (down > 0).long()
     return torch.where(right.abs() >= down.abs(), beside, over)
@@ -59,7 +60,7 @@ def _shifts(high, generator):
     return torch.stack([right, down], 2)
 
 
-@checked(rgba=array("M S S 4"), count=size, grid=size)
+@checked(rgba=array("M S S 4"), high=tensor, count=size, scale=positive, grid=size)
 def render_relations(
     rgba,  # Pictures to choose from, uint8, shape (M, S, S, 4)
     high,  # bool, shape (M,): things of the sky
@@ -69,11 +70,10 @@ def render_relations(
     grid: int = 8,  # Cells of the mask a side; must divide S
 ) -> RelationScenes:
     "Scenes of two things at places that depend on what they are."
-    rgba, high, generator = as_tensor(rgba, "rgba"), torch.as_tensor(high), as_generator(seed)
+    rgba, high, generator = as_tensor(rgba, "rgba"), high, as_generator(seed)
     if high.shape != (len(rgba),) or high.dtype != torch.bool or len(rgba) < 2:
-        raise ValueError(
-            f"high must hold one bool for each of at least two pictures; got {tuple(high.shape)}."
-        )
+        got = tuple(high.shape)
+        raise ValueError(f"high must hold one bool for each of two pictures or more; got {got}.")
     if rgba.shape[1] % grid:
         raise ValueError(f"grid must divide the pictures' side {rgba.shape[1]}; got {grid}.")
     pairs = torch.stack([torch.randperm(len(rgba), generator=generator)[:2] for _ in range(count)])

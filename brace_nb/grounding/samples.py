@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, size
+from ..core.arguments import checked, finite, floats, size
+from ..core.arrays import check_finite
 from ..foundations import ByteBPE, CaptionSampler, TrainingConfig, train_bpe
 from .students import TEACHINGS, TextStudents, guess_losses, hide_words, train_students
 
@@ -24,6 +25,7 @@ def _tuples_for(scores, sizes, curve):
     return np.interp(scores, rising, np.log(sizes))
 
 
+@checked(sizes=finite("K"), curve=finite("K"), reference=finite("K"))
 def samples_ratio(
     sizes,  # Numbers of tuples, rising, shape (K,)
     curve,  # Score of a way of teaching with each of them, higher is better, shape (K,)
@@ -157,14 +159,26 @@ def _check_plan(teaching, sizes, count, batch_size):
         got = f"{list(sizes)} with batches of {batch_size}"
         raise ValueError(f"sizes must lie between the batch size and the {count} tuples; got {got}.")
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #75380dc0
-@checked(x=floats("N W"), y=floats("N D"))
+# %% ../../nbs/6_grounding/07_samples.ipynb #1836fdd7
+def _check_penalties(penalties, rows):
+    "Errors for penalties that are none, and for too few rows."
+    numbers = isinstance(penalties, (list, tuple)) and len(penalties) > 0
+    if not numbers or not all(isinstance(p, float) and 0 < p < float("inf") for p in penalties):
+        raise ValueError(f"penalties must be a list of floats above 0; got {penalties!r}.")
+    if rows < 2:
+        raise ValueError(f"x and y must have two rows or more; got {rows}.")
+
+# %% ../../nbs/6_grounding/07_samples.ipynb #a9a7ed25
+@checked(x=floats("N W>0"), y=floats("N D>0"))
 def ridge_map(
     x: Tensor,  # Inputs, shape (N, W)
     y: Tensor,  # Targets, shape (N, D)
     penalties=(1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0),  # Times the mean eigenvalue of the inputs
 ) -> tuple:  # (weights (W, D), mean of the inputs (W,), mean of the targets (D,), penalty)
     "Ridge regression with the penalty that leaves the smallest error on rows left out in turn."
+    check_finite(x, "x")
+    check_finite(y, "y")
+    _check_penalties(penalties, len(x))
     x, y = x.double(), y.double()
     at, to = x.mean(0), y.mean(0)
     u, s, v = torch.linalg.svd(x - at, full_matrices=False)
@@ -178,7 +192,7 @@ def ridge_map(
     weights = v.T @ ((s / (s.square() + best * scale))[:, None] * (u.T @ (y - to)))
     return weights, at, to, best
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #516829e1
+# %% ../../nbs/6_grounding/07_samples.ipynb #857716a5
 def _mean_states(students, tokens):
     "Mean state of the places in use, shape (S, B, width)."
     used = (tokens != 0)[..., None].float()
@@ -197,7 +211,7 @@ def _mapped(students, draws, english, unseen, captions=4):
         found.append(F.normalize((texts[s].double() - at) @ weights + to, dim=-1).float())
     return torch.stack(found)
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #1d864704
+# %% ../../nbs/6_grounding/07_samples.ipynb #499048e1
 @checked(english=floats("N D"), batch_size=size)
 def guess_language(
     tuples,  # Tuples
