@@ -93,6 +93,10 @@ BACKGROUND = tensor(np.full((3, 3), 0.5), torch.float32)
 UPRIGHT, LARGE = tensor(np.zeros(3), torch.float32), tensor(np.full(3, 0.8), torch.float32)
 CENTERED = tensor(np.zeros((3, 2)), torch.float32)
 
+PAIRS = torch.tensor([[0, 1], [2, 3], [4, 5]])
+UNITS = tensor(RNG.normal(size=(2, 4, 3)).round(3))
+PATH = tensor(RNG.normal(size=(4, 6, 3)).round(3))
+
 EXAMPLES = {
     "core": dict(
         as_tensor=dict(x=ROWS),
@@ -384,6 +388,21 @@ EXAMPLES = {
         rows_at=dict(x=STATES, position=torch.tensor([0, 2])),
         straight_through_choice=dict(logits=X, temperature=1.0, noise=tensor(np.zeros((6, 4)))),
         trim_padding=dict(ids=IDS),
+        analogy_hits=dict(x=X, pairs=PAIRS, steps=Y),
+        contrasts=dict(own=UNITS, other=UNITS * 0.5, scale=5.0),
+        cube_contrasts=dict(features=[UNITS, UNITS, UNITS], measure="pairwise", scale=5.0),
+        distillation_loss=dict(own=X, teacher=Y, scale=5.0),
+        elbow=dict(losses=tensor(np.linspace(3, 1, 12) ** 2)),
+        parallelism=dict(x=X, pairs=PAIRS),
+        path_movement=dict(path=PATH),
+        random_walk=dict(path=PATH, seed=0),
+        relation_of=dict(boxes=tensor(np.linspace(0, 1, 24).reshape(3, 2, 4))),
+        relation_pairs=dict(names=["man cook", "woman cook"], relation="gender"),
+        render_relations=dict(
+            rgba=RGBA, high=torch.tensor([True, False, True]), count=2, seed=0, scale=0.4, grid=4
+        ),
+        ridge_map=dict(x=X, y=Y, penalties=(0.1, 1.0)),
+        samples_ratio=dict(sizes=[10, 20, 40], curve=[1.0, 2.0, 3.0], reference=[2.0, 3.0, 4.0]),
     ),
 }
 
@@ -427,7 +446,10 @@ LEFT_OUT = {
         "evaluate_files report_text": "files",
     },
     "grounding": {
-        "encode_inputs text_student": "models",
+        "encode_inputs text_student chosen_tokens guess_losses read_tokens translations": "models",
+        "bytes_for_backward tell": "a computation, scenes",
+        "hide_words language_of": "draws of a generator, a data set",
+        "distil_encoder guess_language teach_language train_students training_path": "train",
         "read_aligned read_study sweep_file sweep_parts": "files",
         "default_encoders embed_views encode_batch run_outcomes": "models and their tuples",
         "draw_run sweep train_encoders": "train, or plan trainings",

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, integers, positive
+from ..core.arguments import checked, floats, integers, positive, tensors
+from ..core.arrays import one_type
 from ..core.training import train
 
 # %% auto #0
@@ -86,10 +87,8 @@ class TextStudents(nn.Module):
         _check_shape(seeds, width, heads, layers)
         super().__init__()
         self.end = end
-        self.tokens, self.places = (
-            _drawn(seeds, (vocabulary, width), 0.1),
-            _drawn(seeds, (longest, width), 0.1),
-        )
+        self.tokens = _drawn(seeds, (vocabulary, width), 0.1)
+        self.places = _drawn(seeds, (longest, width), 0.1)
         self.blocks = nn.ModuleList(_Block(seeds, width, heads) for _ in range(layers))
         self.last, self.project = _Norm(len(seeds), width), _Maps(seeds, width, dim)
 
@@ -134,6 +133,7 @@ def contrasts(
     known: Tensor = None,  # bool, shape (S, B): which tuples have that member; None: all
 ) -> Tensor:  # Nats, shape (S,)
     "The loss of CLIP of each student, over the tuples that are complete."
+    own, other = one_type(own, other)
     logits = scale * own @ other.mT
     if known is not None:
         both = known[:, :, None] & known[:, None, :]
@@ -154,7 +154,7 @@ def _cube(features, measure):
     return (xy[:, :, :, None] + xz[:, :, None, :] + yz[:, None, :, :]) / 3
 
 
-@checked(scale=positive)
+@checked(features=tensors, scale=positive)
 def cube_contrasts(
     features: list[Tensor],  # Three modalities' unit features, each (S, B, D)
     measure: str = "pairwise",  # "pairwise" (mean of the cosines) or "einsum" (their product)
@@ -164,7 +164,10 @@ def cube_contrasts(
     if measure not in ("pairwise", "einsum") or len(features) != 3:
         got = f"{measure!r} of {len(features)}"
         raise ValueError(f"cube_contrasts knows 'pairwise' and 'einsum' of three modalities; got {got}.")
-    cube = scale * _cube(features, measure)
+    if {f.ndim for f in features} != {3} or len({f.shape for f in features}) > 1:
+        shapes = [tuple(f.shape) for f in features]
+        raise ValueError(f"features must be three tensors of one shape (S, B, D); got {shapes}.")
+    cube = scale * _cube(one_type(*features), measure)
     match = cube.diagonal(dim1=1, dim2=2).diagonal(dim1=1, dim2=2)
     others = [cube.logsumexp(axes) for axes in ((2, 3), (1, 3), (1, 2))]
     return (torch.stack(others).mean(0) - match).mean(1)
