@@ -13,6 +13,7 @@ FLAGS = (
     "--disable-component-update --disable-sync"
 ).split()
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+PATIENCE = 120_000  # Milliseconds: a busy machine is slow
 CURE = "no browser: `apt-get install chromium`, or set BRACE_NB_BROWSER to a Chromium or Chrome"
 
 
@@ -42,6 +43,7 @@ class Watched:
 
     def __init__(self, browser, width=1200, height=900, **options):
         self.page = browser.new_page(viewport=dict(width=width, height=height), **options)
+        self.page.set_default_timeout(PATIENCE)
         self.errors, self.outside = [], []
         self.page.on("console", self._say)
         self.page.on("pageerror", self._fail)

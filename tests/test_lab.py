@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from browser import started
+from browser import PATIENCE, started
 
 from brace_nb.companion import root
 
@@ -32,7 +32,7 @@ def lab(tmp_path_factory):
     with log.open("w") as out:
         server = subprocess.Popen(lab_command(), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
         try:
-            for _ in range(600):
+            for _ in range(1800):
                 found = re.search(r"http://(127\.0\.0\.1|localhost):\d+/lab\S*token=\w+", log.read_text())
                 if found:
                     break
@@ -52,12 +52,13 @@ def test_the_lab_opens_at_the_index_with_its_picture(lab):
     assert "/lab/tree/nbs/index.ipynb" in lab
     with started() as browser:
         page = browser.new_page(viewport=dict(width=1400, height=1000))
-        page.goto(lab, timeout=60000)
-        page.locator(".jp-Notebook h1").first.wait_for(timeout=60000)
+        page.goto(lab, timeout=PATIENCE)
+        page.locator(".jp-Notebook h1").first.wait_for(timeout=PATIENCE)
         assert tabs(page).all_inner_texts() == ["index.ipynb"]
         image = page.locator(".jp-Notebook img").first
-        image.wait_for(timeout=60000)
-        page.wait_for_function("document.querySelector('.jp-Notebook img').naturalWidth > 0")
+        image.wait_for(timeout=PATIENCE)
+        drawn = "document.querySelector('.jp-Notebook img').naturalWidth > 0"
+        page.wait_for_function(drawn, timeout=PATIENCE)
         page.close()
 
 
@@ -65,7 +66,7 @@ def test_a_link_between_notebooks_leads_there(lab):
     address = lab.replace("nbs/index.ipynb", "nbs/experiments/foundations/encoder.ipynb")
     with started() as browser:
         page = browser.new_page(viewport=dict(width=1400, height=1000))
-        page.goto(address, timeout=60000)
-        page.locator(".jp-Notebook a", has_text="the curve").first.click(timeout=60000)
-        tabs(page).filter(has_text="training.ipynb").first.wait_for(timeout=60000)
+        page.goto(address, timeout=PATIENCE)
+        page.locator(".jp-Notebook a", has_text="the curve").first.click(timeout=PATIENCE)
+        tabs(page).filter(has_text="training.ipynb").first.wait_for(timeout=PATIENCE)
         page.close()

@@ -55,7 +55,7 @@ document.addEventListener("DOMContentLoaded", () => {
       for (const chapter of document.querySelectorAll(".chapter")) chapter.hidden = !chapter.querySelector("tbody tr:not([hidden])");
       return `${shown} of ${rows.length} rows`;
     });
-    document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+    document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView({ behavior: "instant" });
   }
 
   const gallery = document.getElementById("gallery-filter");
