@@ -82,7 +82,7 @@ def faults(path):
 @pytest.mark.parametrize("path", LESSONS, ids=name)
 def test_a_lesson_is_whole(path, request):
     if name(path) in WORK:
-        request.applymarker(pytest.mark.xfail(reason=f"to write: {WORK[name(path)]}", strict=False))
+        request.applymarker(pytest.mark.xfail(reason=f"to write: {WORK[name(path)]}", strict=True))
     assert not faults(path), f"{name(path)} lacks {', '.join(faults(path))}"
 
 
