@@ -50,8 +50,8 @@ def problems(
     rows: list[dict],  # A ledger
     exact_only: bool = False,  # Judge verdicts only where data and scale do not matter (for tiny profiles)
 ) -> list[str]:  # Empty when all is well
-    "Rows nobody measured and verdicts that are not the accepted ones."
-    silent = [r for r in rows if r["experiment"] and r["measured"] is None]
+    "Rows whose experiment said nothing and verdicts that are not the accepted ones (`not run` is one)."
+    silent = [r for r in rows if r["experiment"] and r["measured"] is None and r["accepted"] != "not run"]
     judged = [r for r in rows if r["measured"] is not None and (r["needs"] == "nothing" or not exact_only)]
     return [f"{r['id']}: experiment {r['experiment']} did not record it" for r in silent] + [
         f"{r['id']}: verdict is now {r['verdict']!r}, data/claims/{r['source']}.yaml accepts "
