@@ -96,6 +96,8 @@ CENTERED = tensor(np.zeros((3, 2)), torch.float32)
 PAIRS = torch.tensor([[0, 1], [2, 3], [4, 5]])
 UNITS = tensor(RNG.normal(size=(2, 4, 3)).round(3))
 PATH = tensor(RNG.normal(size=(4, 6, 3)).round(3))
+LOW = RNG.uniform(0, 0.5, (2, 3, 2)).round(3)
+FRAMES = tensor(np.concatenate([LOW, LOW + RNG.uniform(0.1, 0.4, (2, 3, 2)).round(3)], -1))
 
 EXAMPLES = {
     "core": dict(
@@ -241,6 +243,7 @@ EXAMPLES = {
         agreement_loss=dict(y=tensor(SQUARE), truth=tensor(ASSIGNED), temperature=0.5),
         agreement_loss_floor=dict(k=4, temperature=0.5),
         assign=dict(cost=COST, method="exact"),
+        assign_many=dict(costs=[SQUARE, SQUARE[:2]], method="exact"),
         assignment_loss=dict(scores=COST, kind="combined_v2", method="exact"),
         attribution=dict(scores=COST, kind="v2", method="exact"),
         bertscore=dict(candidates=TOKENS, references=TOKENS),
@@ -263,13 +266,16 @@ EXAMPLES = {
         descent_direction=dict(scores=COST, kind="v2", method="exact"),
         diagonal_hit_rate=dict(scores=COST),
         dickman=dict(u=np.array([1.5, 2.5])),
+        expectation_loss=dict(scores=tensor(COST), kind="longest", temperature=0.5),
         expected_cycle_sum=dict(n=4, fixed=1),
         expected_longest=dict(n=4, fixed=1),
         gumbel_rounds=dict(s=tensor(COST), temperature=0.1, noise=1.0, generator=generator()),
         is_valid=dict(matrix=ASSIGNED),
+        judged_agreement=dict(measures=SCORES, judged=ROWS[:, 2], resamples=3, level=0.9, seed=0),
         kept_share=dict(dtype="bf16"),
         learning_rate_factor=dict(perm=PERM),
         line_faults=dict(matrix=ASSIGNED),
+        line_loss=dict(y=tensor(SQUARE), truth=tensor(ASSIGNED)),
         lisascore=dict(candidates=TOKENS, references=TOKENS, method="exact"),
         longest_cycle_counts=dict(n=4, shortest=2),
         longest_cycle_probabilities=dict(n=4, fixed=1),
@@ -277,12 +283,14 @@ EXAMPLES = {
         match_batch=dict(cost=COST, sizes=[2, 2], mask="image", method="exact"),
         optimal_matrix=dict(x=tensor(COST)),
         precision_study=dict(cost=COST, formats=("bf16",), methods=("exact",)),
+        priced_assignment=dict(cost=COST),
         quantize=dict(x=COST, dtype="bf16"),
         recurse=dict(x=tensor(COST), steps=3, factor=2.0),
         representable=dict(dtype="e4m3"),
         rounding_losses=dict(cost=COST, dtype="e4m3"),
         sample_matrices=dict(kind="uniform", shape=(2, 3, 3), seed=0),
         sinkhorn_plan=dict(s=tensor(COST), steps=3, coldest=0.1),
+        soft_fixed_points=dict(scores=tensor(COST), temperature=0.5),
         solution_quality=dict(cost=SQUARE, pred=ASSIGNED, truth=ASSIGNED),
         straight_through_assignment=dict(
             cost=tensor(COST), method="gumbel", temperature=0.1, noise=1.0, steps=2, seed=0
@@ -351,6 +359,10 @@ EXAMPLES = {
         zero_shot=dict(image_embeddings=ROWS, class_embeddings=OTHERS[:3], labels=LABELS, scale=10.0),
     ),
     "grounding": dict(
+        match_detections=dict(cost=tensor(COST), sizes=[2, 2], matcher="exact", dtype="fp32", seed=0),
+        render_object_scenes=dict(rgba=RGBA, count=2, seed=0, objects=(1, 2), sides=(4, 8), side=16),
+        to_centers=dict(boxes=FRAMES),
+        to_corners=dict(boxes=FRAMES),
         as_linear=dict(embedding=torch.nn.Embedding(5, 3)),
         best_constant=dict(masks=MASKS, loss=dice, points=5),
         cube_log=dict(logits=CUBE, errors="one_hot", variance=True),
@@ -420,6 +432,7 @@ LEFT_OUT = {
     "foundations": {
         "data_folder load_coco load_embeddings load_emoji load_encoder load_flickr30k load_shards "
         "photo_tuples read_embeddings save_encoder": "files",
+        "emoji_embeddings": "files",
         "imagenet_class_names load_cifar10 load_class_folders load_clip load_coco_objects load_coco_views "
         "load_detr load_embedding_shards load_wmt read_coco_cn read_coco_es read_picture read_pickled_data "
         "read_sheet read_squares read_weights with_captions": "files",
@@ -439,6 +452,7 @@ LEFT_OUT = {
     "ndim": {},
     "assignment": {
         "inverse_document_frequency sentence_encoder": "need a sentence encoder",
+        "read_judgements": "files",
         "train_network train_six_layers": "train",
     },
     "evaluation": {
@@ -448,6 +462,12 @@ LEFT_OUT = {
     "grounding": {
         "encode_inputs text_student chosen_tokens guess_losses read_tokens translations": "models",
         "bytes_for_backward tell": "a computation, scenes",
+        "detect detection_scores objects_of own_costs": "a detector, its answers, its scenes",
+        "average_precision box_overlap detection_costs detection_losses generalized_overlap weighted_loss": (
+            "take what a reader of scenes, a detector and a matcher give"
+        ),
+        "emoji_scenes": "files",
+        "detector_study train_detector": "train",
         "hide_words language_of": "draws of a generator, a data set",
         "distil_encoder guess_language teach_language train_students training_path": "train",
         "read_aligned read_study sweep_file sweep_parts": "files",
