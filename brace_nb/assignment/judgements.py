@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.arguments import checked, count, finite, one_of
+from ..core.arguments import array, checked, finite, one_of, share, size
 
 # %% auto #0
 __all__ = ['JUDGEMENT_TABLES', 'JudgementTable', 'Judgements', 'read_judgements', 'judged_agreement']
@@ -102,7 +102,7 @@ def _interval(draws, value, level):
     return min(float(low), value), value, max(float(high), value)
 
 # %% ../../nbs/4_assignment/05b_judgements.ipynb #6c29b628
-@checked(judged=finite("N"), resamples=count)
+@checked(measures=dict, judged=finite("N"), resamples=size, level=share)
 def judged_agreement(
     measures: dict,  # Name -> scores (N,); the first is what the others are compared with
     judged: np.ndarray,  # What people said, shape (N,)
@@ -111,10 +111,12 @@ def judged_agreement(
     seed: int = 0,
 ) -> dict:  # Name -> dict of `rho` and `ahead` (of the first), each (low, value, high)
     "Spearman correlation of measures with judgements, and how far each is ahead of the first."
+    for name, v in measures.items():
+        array(v, f"measures[{name!r}]")
     judged, rng = np.asarray(judged, np.float64), np.random.default_rng(seed)
     scores = {name: np.asarray(v, np.float64) for name, v in measures.items()}
     wrong = [name for name, v in scores.items() if v.shape != judged.shape or not np.isfinite(v).all()]
-    if wrong or len(judged) < 3:
+    if wrong or not scores or len(judged) < 3:
         raise ValueError(
             f"measures need a finite score for each of at least 3 judgements; got {wrong} with other scores "
             f"than {len(judged)}."

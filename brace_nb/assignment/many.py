@@ -17,7 +17,7 @@ from .metrics import check_cost
 from .solvers import Assignment, assign
 from .special_costs import dense_cost
 from ..core import like
-from ..core.arguments import checked
+from ..core.arguments import checked, many
 
 # %% auto #0
 __all__ = ['assign_many', 'PricedAssignment', 'priced_assignment']
@@ -31,7 +31,7 @@ def _shape_and_kind(cost):
     return cost.shape, cost.dtype, isinstance(cost, Tensor), device
 
 
-@checked
+@checked(costs=many)
 def assign_many(
     costs: list,  # Matrices (h, w) of any shapes, each as `assign` takes it
     maximize: bool = False,  # Are these scores?

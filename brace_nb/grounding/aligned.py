@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arguments import checked, count, size
+from ..core.arguments import checked, count, many, size
 from ..core.arrays import as_tensor
 from ..core.files import existing_file, malformed
 from ..foundations import ByteBPE, normalize_colors, read_embeddings, to_float, train_bpe
@@ -112,7 +112,7 @@ def _pictures(cells, folder, size):
     return out
 
 # %% ../../nbs/6_grounding/10_aligned.ipynb #edf94bc7
-@checked
+@checked(texts=many)
 def text_tokens(
     texts,  # Strings; None or "" where there is none
     tokenizer=None,  # A `ByteBPE`; None trains one on these texts
@@ -120,7 +120,9 @@ def text_tokens(
     context_length: int = 24,  # Of a new one; longer texts are cut
 ) -> tuple:  # (tokens int64 (N, L), bool (N,): which are there, tokenizer)
     "Captions as rows of tokens."
-    texts = [t or "" for t in texts]
+    texts = ["" if t is None else t for t in texts]
+    if wrong := [t for t in texts if not isinstance(t, str)]:
+        raise ValueError(f"captions must be texts, or None; got {wrong[0]!r:.80}.")
     said = [t for t in texts if t.strip()]
     if not said:
         raise ValueError("captions must say something; got none that does.")

@@ -13,6 +13,17 @@ from ..core.arguments import checked, many, size
 __all__ = ['factor_columns', 'factor_importance', 'level_correlations']
 
 # %% ../../nbs/6_grounding/17_importance.ipynb #6bb2a9de
+def _check_table(table, *names):
+    "Errors for what is no table, and for columns that it lacks."
+    import pandas as pd
+
+    if not isinstance(table, pd.DataFrame):
+        raise ValueError(f"table must be a DataFrame of runs; got {type(table).__name__}.")
+    missing = [n for n in names if not isinstance(n, str) or n not in table]
+    if missing or not names:
+        raise ValueError(f"factors must be columns of the table, one at least; it lacks {missing!r:.80}.")
+
+
 @checked(factors=many)
 def factor_columns(
     table,  # DataFrame of runs
@@ -20,6 +31,7 @@ def factor_columns(
     logarithmic=("learning_rate",),  # Those that were drawn on a logarithmic scale
 ) -> tuple:  # (float64 (runs, columns), name of each column, factor of each column)
     "Design matrix of a study: numbers as they are or in decades, a column of 0 and 1 for each other level."
+    _check_table(table, *factors)
     columns, names, owners = [], [], []
     for factor in factors:
         values = table[factor]
@@ -76,6 +88,7 @@ def _correlations(x, y, rng, bootstraps):
 # %% ../../nbs/6_grounding/17_importance.ipynb #45e0a94c
 def _known_runs(table, factors, outcome):
     "Columns and outcome of the runs that have one, names of the columns and their factors."
+    _check_table(table, outcome, *factors)
     known = table[np.isfinite(table[outcome].astype(float))]
     x, names, owners = factor_columns(known, factors)
     return x, known[outcome].to_numpy(float), names, owners

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, labels, nonnegative
+from ..core.arguments import checked, floats, labels, nonnegative, size, sizes
+from ..core.arrays import check_finite
 from ..evaluation import class_embeddings, classify, cka, ranks
 from ..foundations import clip_loss
 from .aligned import AlignedTuples
@@ -22,7 +23,13 @@ from .aligned import AlignedTuples
 __all__ = ['least_squares_probe', 'embed_views', 'pair_recall', 'stock_validation', 'Looks']
 
 # %% ../../nbs/6_grounding/14_looks.ipynb #4d9cb1d4
-@checked(train=floats("N D"), train_labels=labels, test=floats("M D"), test_labels=labels, ridge=nonnegative)
+@checked(
+    train=floats("N>0 D>0"),
+    train_labels=labels("N"),
+    test=floats("M>0 D"),
+    test_labels=labels("M"),
+    ridge=nonnegative,
+)
 def least_squares_probe(
     train: Tensor,  # Features to fit, shape (N, D)
     train_labels,  # Class of each, numbers or texts
@@ -31,6 +38,8 @@ def least_squares_probe(
     ridge: float = 1.0,  # Penalty on standardized weights, per row
 ) -> float:  # Part of the test rows whose class is right, 0..1
     "Accuracy of a linear classifier of one-hot targets by ridge regression."
+    check_finite(train, "train")
+    check_finite(test, "test")
     names, y = np.unique(np.asarray(train_labels), return_inverse=True)
     target = F.one_hot(torch.from_numpy(y), len(names)).double()
     mean, spread = train.double().mean(0), train.double().std(0, correction=0).clamp(min=1e-12)
@@ -64,10 +73,16 @@ def embed_views(
 # %% ../../nbs/6_grounding/14_looks.ipynb #04f41b22
 def _both(a, b):
     "Rows that both views have."
+    for z in (a, b):
+        floats(z, "embeddings")
+    if a.ndim != 2 or a.shape != b.shape or a.dtype != b.dtype or not a.numel():
+        got = " and ".join(f"{z.dtype} {tuple(z.shape)}" for z in (a, b))
+        raise ValueError(f"embeddings of two views must be alike, (N, D); got {got}.")
     keep = a.isfinite().all(1) & b.isfinite().all(1)
     return a[keep], b[keep]
 
 
+@checked(embedded=dict, ks=sizes)
 def pair_recall(
     embedded: dict,  # Name -> unit embeddings (N, D)
     ks=(1, 10),  # List lengths
@@ -83,6 +98,7 @@ def pair_recall(
     return out | means
 
 # %% ../../nbs/6_grounding/14_looks.ipynb #7b58ba37
+@checked(batch_size=size)
 def stock_validation(
     first: Tensor,  # Unit embeddings of view 0, shape (N, D)
     second: Tensor,  # Of view 1

@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..core.arguments import checked
+from ..core.arguments import checked, list_of, number, size, sizes
 from ..ndim import partitions, region_mask
 
 # %% auto #0
@@ -31,6 +31,7 @@ def cube_regions(
     return known, place[mask], sizes[sizes > 0].double()
 
 
+@checked(partition=sizes)
 def region_name(
     partition,  # Counts, largest first
 ) -> str:  # Like 2+2+1+1
@@ -38,6 +39,17 @@ def region_name(
     return "+".join(map(str, partition))
 
 # %% ../../nbs/6_grounding/11_region_log.ipynb #4ec36017
+def _check_cube(logits, labels=None):
+    "Errors for what is no cube, and for labels that do not fit it."
+    if not logits.ndim or not logits.is_floating_point() or len(set(logits.shape)) > 1:
+        got = f"{logits.dtype} of shape {tuple(logits.shape)}"
+        raise ValueError(f"logits must be a cube in floating point, as long as wide; got {got}.")
+    fit = {1, len(logits)}
+    if labels is not None and (labels.ndim > logits.ndim or not fit.issuperset(labels.shape)):
+        shapes = f"{tuple(labels.shape)} for {tuple(logits.shape)}"
+        raise ValueError(f"labels must have the shape of the logits; got {shapes}.")
+
+
 def _sums(values, where, count):
     "Sum of flat values by region, in float64."
     return torch.zeros(count, dtype=torch.float64).index_add_(0, where, values.double())
@@ -49,6 +61,7 @@ def region_errors(
     labels: Tensor,  # Of the same shape, or one that broadcasts
 ) -> dict:  # error, ratio, share, mean, variance: each {partition: number}
     "Squared errors to the labels and logits by region (Tables 5.8 and 5.9; a `share` is weighted by size)."
+    _check_cube(logits, labels)
     known, where, sizes = cube_regions(logits.ndim, len(logits))
     logits = logits.detach().cpu()
     square = (logits - labels.cpu()).square().expand_as(logits).flatten()
@@ -60,6 +73,7 @@ def region_errors(
     return {k: dict(zip(known, v.tolist())) for k, v in found.items()}
 
 # %% ../../nbs/6_grounding/11_region_log.ipynb #0944d71b
+@checked(n=size, batch_size=size)
 def one_hot_labels(
     n: int,  # Axes
     batch_size: int,  # B
@@ -75,6 +89,7 @@ def first_and_bad(
     logits: Tensor,  # A cube with B >= n, shape (B,) * n
 ) -> tuple:  # (cell (0, .., 0), cell (0, 1, .., n-1); NaN where B < n)
     "The two single cells that the thesis logs (Table 5.10): one that matches and one where nothing does."
+    _check_cube(logits)
     n, B = logits.ndim, len(logits)
     return float(logits[(0,) * n]), float(logits[tuple(range(n))]) if B >= n else float("nan")
 
@@ -95,6 +110,7 @@ def cube_log(
     variance: bool = False,  # Also the variance of the logits of each region (the thesis's `logvariance`)?
 ) -> dict:  # first, bad, mean_logit, mean_error, and error/ratio/share/mean of each region
     "What one batch says about a training, flat: `share 2+2+1+1` and the like."
+    _check_cube(logits)
     logits = logits.detach().cpu()
     found = region_errors(logits, _labels_of(errors, logits, exact))
     first, bad = first_and_bad(logits)
@@ -105,6 +121,7 @@ def cube_log(
     return dict(first=first, bad=bad, mean_logit=float(logits.mean()), mean_error=mean) | flat
 
 # %% ../../nbs/6_grounding/11_region_log.ipynb #967ce599
+@checked(history=list_of(dict))
 def region_table(
     history: list,  # Rows of a log, dicts with keys like `share 2+1`
     kind: str = "share",  # error, ratio, share, mean or variance
@@ -116,6 +133,8 @@ def region_table(
     if not names:
         known = sorted({k.split()[0] for row in history[:1] for k in row if " " in k})
         raise ValueError(f"the log has no {kind!r} of regions; got {known}. Log with `log_every` > 0.")
+    for row in history:
+        number(row.get("step"), "a step of the log")
     rows = [[row.get(k, float("nan")) for k in names] for row in history]
     index = pd.Index([row["step"] for row in history], name="step")
     return pd.DataFrame(rows, index, [k.split(" ", 1)[1] for k in names])

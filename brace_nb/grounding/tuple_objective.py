@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import checked, many
+from ..core.arguments import checked, many, positive, tensor
+from ..core.arrays import as_tensor
 from ..ndim import KINDS, MEASURES, cube, cube_loss, partitions, project
 from .region_log import region_errors
 
@@ -19,11 +20,13 @@ from .region_log import region_errors
 __all__ = ['view_patterns', 'distance_weights', 'TupleObjective']
 
 # %% ../../nbs/6_grounding/12_tuple_objective.ipynb #4c0efd3a
-@checked
+@checked(present=tensor("n>0 B>0"))
 def view_patterns(
     present: Tensor,  # bool, shape (n, B): which views of which tuples there are
 ) -> list:  # (views, rows of tuples with at least these, number of tuples with exactly these)
     "The sets of views that occur in a batch, where two tuples at least can be compared."
+    if present.dtype != torch.bool:
+        raise ValueError(f"present must be True or False; got {present.dtype}.")
     found, counts = present.T.unique(dim=0, return_counts=True)
     out = []
     for views, count in zip(found, counts.tolist()):
@@ -33,7 +36,7 @@ def view_patterns(
     return out
 
 # %% ../../nbs/6_grounding/12_tuple_objective.ipynb #d11afbd5
-@checked(xs=many)
+@checked(xs=many, scale=positive)
 @torch.no_grad()
 def distance_weights(
     xs,  # n batches, shapes (B, F)
@@ -41,6 +44,9 @@ def distance_weights(
     scale: float = 1.0,  # Inverse temperature
 ) -> dict:  # partition -> weight > 0, mean 1 over the regions that occur
     "Weight of a region by its distance from the labels of n identical inputs (one reading of `normlogits`)."
+    shapes = {tuple(as_tensor(x, "a batch").shape) for x in xs}
+    if len(shapes) != 1:
+        raise ValueError(f"xs must be batches of one shape, one at least; got {sorted(shapes)}.")
     exact = cube([xs[0]] * len(xs), measure)
     errors = region_errors(scale * cube(xs, measure), scale * exact)["error"]
     distance = {p: math.sqrt(e) + 1e-6 for p, e in errors.items()}
