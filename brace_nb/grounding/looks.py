@@ -26,7 +26,7 @@ __all__ = ['least_squares_probe', 'embed_views', 'pair_recall', 'stock_validatio
 @checked(
     train=floats("N>0 D>0"),
     train_labels=labels("N"),
-    test=floats("M>0 D"),
+    test=floats("M D"),
     test_labels=labels("M"),
     ridge=nonnegative,
 )
