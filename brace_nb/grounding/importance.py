@@ -12,7 +12,7 @@ from ..core.arguments import checked, many, size
 # %% auto #0
 __all__ = ['factor_columns', 'factor_importance', 'level_correlations']
 
-# %% ../../nbs/6_grounding/17_importance.ipynb #6bb2a9de
+# %% ../../nbs/6_grounding/17_importance.ipynb #7a3be914
 def _check_table(table, *names):
     "Errors for what is no table, and for columns that it lacks."
     import pandas as pd
@@ -23,7 +23,7 @@ def _check_table(table, *names):
     if missing or not names:
         raise ValueError(f"factors must be columns of the table, one at least; it lacks {missing!r:.80}.")
 
-
+# %% ../../nbs/6_grounding/17_importance.ipynb #6bb2a9de
 @checked(factors=many)
 def factor_columns(
     table,  # DataFrame of runs

@@ -38,7 +38,7 @@ def region_name(
     "What a region is called in logs."
     return "+".join(map(str, partition))
 
-# %% ../../nbs/6_grounding/11_region_log.ipynb #4ec36017
+# %% ../../nbs/6_grounding/11_region_log.ipynb #5c1d7e20
 def _check_cube(logits, labels=None):
     "Errors for what is no cube, and for labels that do not fit it."
     if not logits.ndim or not logits.is_floating_point() or len(set(logits.shape)) > 1:
@@ -49,7 +49,7 @@ def _check_cube(logits, labels=None):
         shapes = f"{tuple(labels.shape)} for {tuple(logits.shape)}"
         raise ValueError(f"labels must have the shape of the logits; got {shapes}.")
 
-
+# %% ../../nbs/6_grounding/11_region_log.ipynb #4ec36017
 def _sums(values, where, count):
     "Sum of flat values by region, in float64."
     return torch.zeros(count, dtype=torch.float64).index_add_(0, where, values.double())
