@@ -1,8 +1,7 @@
 """What a lesson has: a picture, a summary, exercises whose solutions run, and ways on.
 
 Kernel notebooks (`NNa_*`) and the tables of names (`zz_init`) are no lessons. `nbdev_test` runs every
-cell of a lesson, its solutions as well; here their form is held. Lessons that do not comply yet stand in
-`lessons_to_write.txt` with what they lack: a list of work, from which a lesson is struck when it complies.
+cell of a lesson, its solutions as well; here their form is held.
 """
 
 import json
@@ -18,11 +17,6 @@ LESSONS = [
     for path in sorted((ROOT / "nbs").glob("[0-9]_*/*.ipynb"))
     if path.stem != "zz_init" and not re.match(r"\d\d[a-z]_", path.name)
 ]
-WORK = {
-    line.partition(": ")[0]: line.partition(": ")[2]
-    for line in (ROOT / "tests/lessons_to_write.txt").read_text().splitlines()
-    if line and not line.startswith("#")
-}
 
 
 def name(path):
@@ -80,14 +74,8 @@ def faults(path):
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
-def test_a_lesson_is_whole(path, request):
-    if name(path) in WORK:
-        request.applymarker(pytest.mark.xfail(reason=f"to write: {WORK[name(path)]}", strict=True))
+def test_a_lesson_is_whole(path):
     assert not faults(path), f"{name(path)} lacks {', '.join(faults(path))}"
-
-
-def test_the_list_of_work_names_lessons():
-    assert set(WORK) <= set(map(name, LESSONS))
 
 
 def test_what_is_missing_is_seen(tmp_path):
