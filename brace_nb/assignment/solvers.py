@@ -249,8 +249,9 @@ def assign(
     cost_limit: float | None = None,  # Pairs that cost more are not made (maximizing: that score less)
 ) -> Assignment:  # Rows, cols, valid, total and certified gap per matrix
     "Linear sum assignment of one matrix or a batch (thesis, chapter 6); `assign(cost)[:2]` is as in SciPy."
-    if (select, steps, lookahead, sweeps, factor, temperature, coldest) != _USUAL:
-        _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest)
+    given = select, steps, lookahead, sweeps, factor, temperature, coldest
+    if given != _USUAL or type(steps) is not int or type(lookahead) is not int or type(sweeps) is not int:
+        _check_options(*given)
     sign = 1.0 if maximize else -1.0
     if method == "exact" and cost_limit is None:
         found = _one_exact(cost, sign)
