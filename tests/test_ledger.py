@@ -1,6 +1,7 @@
 """The committed ledger: every verdict could have come out otherwise."""
 
 import json
+import re
 
 import pytest
 
@@ -36,17 +37,24 @@ def others(value, values):
     return [*scaled, *moved, *(v for v in values if isinstance(v, (int, float)))]
 
 
+def candidates(row, values):
+    "All values of a row, and the numbers that its condition compares them with."
+    return [*values.values(), *map(float, re.findall(r"(?<![\w.])\d*\.?\d+", row["holds"]))]
+
+
 def decides(row, values, name):
     "Does another value under this name change the answer?"
     answer = holds(row, values)
-    return any(holds(row, values | {name: v}) is not answer for v in others(values[name], values.values()))
+    return any(
+        holds(row, values | {name: v}) is not answer for v in others(values[name], candidates(row, values))
+    )
 
 
 def neighbors(row, values, name):
     "The values as they are, then with one of the others moved: a part of `and` may mask another part."
     yield values
     for other in names_in(row["holds"]) - {name}:
-        for v in others(values[other], values.values()):
+        for v in others(values[other], candidates(row, values)):
             yield values | {other: v}
 
 
