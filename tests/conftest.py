@@ -24,3 +24,37 @@ def tuples():
     from brace_nb.foundations import load_emoji
 
     return load_emoji()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    "A browser; tests skip, with the cure, where there is none."
+    from browser import started
+
+    with started() as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser, site):
+    "Open a page of the site; at the end nothing may have gone wrong or left the folder."
+    from browser import Watched
+
+    watched = []
+
+    def go(name, query="", **options):
+        watched.append(Watched(browser, **options))
+        return watched[-1].open(site / name, query)
+
+    yield go
+    for page in watched:
+        page.check()
+        page.page.close()
+
+
+@pytest.fixture(scope="module")
+def text_tower():
+    "A small text tower, its tokenizer, the ids of its words."
+    from made_tower import text_tower
+
+    return text_tower()

@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
-from browser import Watched, started
 
 from brace_nb.companion import read_facts, root
 
@@ -53,27 +52,6 @@ def site(pages):
     "The built site; as in `make book`, only what changed is built again."
     make("build")
     return BOOK / "html"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with started() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser, site):
-    "Open a page of the site; at the end nothing may have gone wrong or left the folder."
-    watched = []
-
-    def go(name, query="", **options):
-        watched.append(Watched(browser, **options))
-        return watched[-1].open(site / name, query)
-
-    yield go
-    for page in watched:
-        page.check()
-        page.page.close()
 
 
 # --- pages

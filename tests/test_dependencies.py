@@ -308,7 +308,8 @@ def test_every_package_that_computes_is_in_the_fingerprint():
     wanted = ("requirements =", "clip_requirements =", "assignment_requirements =")
     words = [w for line in lines if line.startswith(wanted) for w in line.split("=", 1)[1].split()]
     declared = {w.split(">")[0].split("<")[0] for w in words}
-    assert declared - {"tqdm", "pyyaml", "psutil"} == set(PACKAGES.split())
+    peers = {"faiss-cpu", "optuna", "torch-cka"}  # Measured beside ours, installed for development
+    assert declared - {"tqdm", "pyyaml", "psutil"} | peers == set(PACKAGES.split())
 
 
 # In a process for each module: import a name of it, and say which modules of the package Python has loaded.

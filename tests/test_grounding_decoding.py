@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from made_tower import WORDS
 from torch.nn import functional as F
 
-from brace_nb.foundations import ByteBPE, EncoderConfig, build_encoder, clip_loss, train_bpe
+from brace_nb.foundations import clip_loss
 from brace_nb.grounding import (
     READS,
     LanguageHead,
@@ -18,16 +19,7 @@ from brace_nb.grounding import (
     translations,
 )
 
-WORDS = ["red cat", "blue dog", "green bird", "big house", "a small car there", "old tree"]
 torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def world():
-    tokenizer = ByteBPE(train_bpe(WORDS, 300), 300, 16)
-    shape = dict(embed_dim=16, image_model="test_resnet", text_width=16, text_heads=2)
-    tower = build_encoder(EncoderConfig(**shape, vocab_size=300, context_length=16), tokenizer, 0).model
-    return tower, tokenizer, tokenizer(WORDS)
 
 
 def tower_states(model, ids):
@@ -41,8 +33,8 @@ def tower_states(model, ids):
 
 @torch.no_grad()
 @pytest.mark.parametrize("read", ["similarity", "gumbel"])
-def test_finders_read_the_row_most_like_the_end_token(world, read):
-    tower, tokenizer, ids = world
+def test_finders_read_the_row_most_like_the_end_token(text_tower, read):
+    tower, tokenizer, ids = text_tower
     model = WholeModel(tower, 300, tokenizer.end, layers=1, heads=2, read=read).eval()
     states, end = tower_states(model, ids), tower.token_embedding.weight[-1]
     for row, tokens in enumerate(ids):
@@ -54,15 +46,15 @@ def test_finders_read_the_row_most_like_the_end_token(world, read):
 
 @torch.no_grad()
 @pytest.mark.parametrize("read", READS)
-def test_padding_is_never_read(world, read):
-    tower, tokenizer, ids = world
+def test_padding_is_never_read(text_tower, read):
+    tower, tokenizer, ids = text_tower
     model = WholeModel(tower, 300, tokenizer.end, layers=1, heads=2, read=read).eval()
     short = ids[:, : int((ids > 0).sum(1).max())]
     assert torch.allclose(model(ids), model(short), atol=1e-5)
 
 
-def test_the_gumbel_finder_has_a_gradient_for_every_place(world):
-    tower, tokenizer, ids = world
+def test_the_gumbel_finder_has_a_gradient_for_every_place(text_tower):
+    tower, tokenizer, ids = text_tower
     model = WholeModel(tower, 300, tokenizer.end, layers=1, heads=2, read="gumbel").eval()
     states = torch.randn(2, 5, 16, requires_grad=True)
     row = READS["gumbel"](model, states, torch.zeros(2, 5, dtype=torch.bool))
@@ -70,8 +62,8 @@ def test_the_gumbel_finder_has_a_gradient_for_every_place(world):
     assert (states.grad.abs().sum(-1) > 0).all()
 
 
-def test_accumulated_batches_are_one_step(world):
-    tower, tokenizer, ids = world
+def test_accumulated_batches_are_one_step(text_tower):
+    tower, tokenizer, ids = text_tower
     target = F.normalize(torch.randn(6, 16, generator=torch.Generator().manual_seed(0)), dim=-1)
 
     def contrast(features):
@@ -88,8 +80,8 @@ def test_accumulated_batches_are_one_step(world):
         first_losses(1, 0)
 
 
-def test_tokens_of_a_bridge_that_copies_the_table(world):
-    tower, tokenizer, ids = world
+def test_tokens_of_a_bridge_that_copies_the_table(text_tower):
+    tower, tokenizer, ids = text_tower
     model = WholeModel(tower, 300, tokenizer.end, "linear", layers=1, heads=2).eval()
     model.states = lambda tokens: model.table[tokens]
     with torch.no_grad():
@@ -100,8 +92,8 @@ def test_tokens_of_a_bridge_that_copies_the_table(world):
     assert translations(model, tokenizer, ids) == WORDS
 
 
-def test_reading_stops_at_an_end_and_leaves_special_tokens_out(world):
-    _, tokenizer, _ = world
+def test_reading_stops_at_an_end_and_leaves_special_tokens_out(text_tower):
+    _, tokenizer, _ = text_tower
     cat, dog = (tokenizer.encode(w) for w in ("red cat", "blue dog"))
     source = tokenizer(["blue dog blue dog"])
     row = [tokenizer.start, *cat, tokenizer.start, tokenizer.end, *dog]

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from made_tower import WORDS
 from torch.nn import functional as F
 
-from brace_nb.foundations import ByteBPE, EncoderConfig, build_encoder, clip_loss, train_bpe
+from brace_nb.foundations import clip_loss
 from brace_nb.grounding import (
     BRIDGES,
     WholeModel,
@@ -15,31 +16,12 @@ from brace_nb.grounding import (
     trim_padding,
 )
 
-WORDS = ["red cat", "blue dog", "green bird", "big house", "a small car there", "old tree"]
 torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="module")
-def world():
-    tokenizer = ByteBPE(train_bpe(WORDS, 300), 300, 16)
-    tower = build_encoder(
-        EncoderConfig(
-            embed_dim=16,
-            image_model="test_resnet",
-            text_width=16,
-            text_heads=2,
-            vocab_size=300,
-            context_length=16,
-        ),
-        tokenizer,
-        0,
-    ).model
-    return tower, tokenizer, tokenizer(WORDS)
-
-
 @pytest.mark.parametrize("bridge", BRIDGES)
-def test_gradient_reaches_the_source_and_never_the_tower(world, bridge):
-    tower, tokenizer, ids = world
+def test_gradient_reaches_the_source_and_never_the_tower(text_tower, bridge):
+    tower, tokenizer, ids = text_tower
     tower.requires_grad_(False)
     model = WholeModel(tower, 300, tokenizer.end, bridge, layers=1, heads=2)
     out = model(ids)
@@ -51,9 +33,9 @@ def test_gradient_reaches_the_source_and_never_the_tower(world, bridge):
     assert not {id(p) for p in tower.parameters()} & {id(p) for p in model.parameters()}
 
 
-def test_chosen_tokens_are_read_as_the_tower_reads_them(world):
+def test_chosen_tokens_are_read_as_the_tower_reads_them(text_tower):
     "Without noise the Gumbel bridge is the tower's own reading of the chosen tokens."
-    tower, tokenizer, ids = world
+    tower, tokenizer, ids = text_tower
     model = WholeModel(tower, 300, tokenizer.end, "gumbel one-hot", layers=1, heads=2).eval()
     with torch.no_grad():
         states = model.states(ids)
@@ -68,8 +50,8 @@ def test_chosen_tokens_are_read_as_the_tower_reads_them(world):
         assert torch.allclose(model(ids), F.normalize(own, dim=-1), atol=1e-5)
 
 
-def test_padding_does_not_matter(world):
-    tower, tokenizer, ids = world
+def test_padding_does_not_matter(text_tower):
+    tower, tokenizer, ids = text_tower
     model = WholeModel(tower, 300, tokenizer.end, "linear", layers=2, heads=2).eval()
     with torch.no_grad():
         assert torch.allclose(model(ids), model(trim_padding(ids)), atol=1e-5)
@@ -78,8 +60,8 @@ def test_padding_does_not_matter(world):
     ).shape == (2, 1)
 
 
-def test_training_repeats_lowers_the_loss_and_counts_cosines(world):
-    tower, tokenizer, ids = world
+def test_training_repeats_lowers_the_loss_and_counts_cosines(text_tower):
+    tower, tokenizer, ids = text_tower
     with torch.no_grad():
         target = F.normalize(tower.encode_text(ids.roll(1, 0)), dim=-1)
     runs = []
@@ -105,8 +87,8 @@ def test_training_repeats_lowers_the_loss_and_counts_cosines(world):
     )
 
 
-def test_bad_input_is_refused(world):
-    tower, tokenizer, ids = world
+def test_bad_input_is_refused(text_tower):
+    tower, tokenizer, ids = text_tower
     model = WholeModel(tower, 300, tokenizer.end, layers=1, heads=2)
     with pytest.raises(ValueError, match="identity, linear, soft tokens, gumbel one-hot"):
         WholeModel(tower, 300, tokenizer.end, "beam")

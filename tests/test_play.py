@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from browser import Watched, call, started
+from browser import Watched, call
 
 from brace_nb.assignment import FLOAT_FORMATS, METHODS, assign, precision_study, quantize, recurse
 from brace_nb.codes import (
@@ -63,27 +63,6 @@ def monkeypatch_module():
         yield patch
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with started() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(browser, site):
-    "Open a page by name; at the end nothing may have gone wrong."
-    watched = []
-
-    def go(name, **options):
-        watched.append(Watched(browser, **options))
-        return watched[-1].open(site / f"play/{name}.html")
-
-    yield go
-    for page in watched:
-        page.check()
-        page.page.close()
-
-
 def close(got, wanted, **tolerance):
     np.testing.assert_allclose(np.array(got, float), np.array(wanted, float), **tolerance)
 
@@ -101,7 +80,9 @@ def test_measures_of_points_are_the_librarys(opened, normalized):
     sets = random_points()
     sets[:20] = [np.random.default_rng(k).uniform(-1, 1, (3, 2)) for k in range(20)]
     flag = str(normalized).lower()
-    found = call(opened("points"), f"(p) => brace.points.measures(p, {flag})", [p.tolist() for p in sets])
+    found = call(
+        opened("play/points.html"), f"(p) => brace.points.measures(p, {flag})", [p.tolist() for p in sets]
+    )
     assert set(found[0]) == set(MEASURES)
     for points, values in zip(sets, found):
         for name, measure in MEASURES.items():
@@ -116,7 +97,7 @@ def test_measures_of_points_are_the_librarys(opened, normalized):
 
 def test_statistics_of_points_are_the_librarys(opened):
     sets = random_points()
-    found = call(opened("points"), "(p) => brace.points.statistics(p)", [p.tolist() for p in sets])
+    found = call(opened("play/points.html"), "(p) => brace.points.statistics(p)", [p.tolist() for p in sets])
     for points, values in zip(sets, found):
         wanted = point_statistics(points)
         assert list(values) == list(STATISTICS) == list(wanted)
@@ -125,7 +106,7 @@ def test_statistics_of_points_are_the_librarys(opened):
 
 
 def test_points_move_by_mouse_and_by_keys(opened):
-    page = opened("points")
+    page = opened("play/points.html")
     value = page.locator("tr[data-name=sum_norm] td.number").first
     dot = page.get_by_role("slider", name="Point 1", exact=True)
     before, place = value.inner_text(), dot.get_attribute("aria-valuetext")
@@ -169,7 +150,7 @@ def test_rounding_is_the_librarys(opened):
     random = np.random.default_rng(2)
     x = random.normal(size=4000) * 10.0 ** random.uniform(-12, 6, 4000)
     x = np.r_[x, 0, 448, 464, 480, 1e9, -1e9, 2.0**-10, 3 * 2.0**-10, 57344, 61440].astype(np.float32)
-    page = opened("assignment")
+    page = opened("play/assignment.html")
     for name in FORMATS:
         got = call(page, f"(x) => brace.assignment.quantize(x, '{name}')", x.tolist())
         assert np.array_equal(np.array(got, np.float32), quantize(x, name)), name
@@ -182,7 +163,7 @@ SAME_CELLS = [m for m in METHODS if m not in ("exact", "sinkhorn")]
 @pytest.mark.parametrize("maximize", [True, False])
 def test_methods_choose_the_librarys_cells(opened, kind, maximize):
     matrices, flag = random_matrices(kind), str(maximize).lower()
-    page = opened("assignment")
+    page = opened("play/assignment.html")
     for method in SAME_CELLS:
         body = f"return A.answer(x, {flag}, '{method}', 'fp32', {{noise: 0}});"
         for x, got in zip(matrices, run(page, matrices, body)):
@@ -196,7 +177,7 @@ def test_methods_choose_the_librarys_cells(opened, kind, maximize):
 
 
 def test_exact_and_sinkhorn_reach_the_librarys_sums(opened):
-    page = opened("assignment")
+    page = opened("play/assignment.html")
     for matrices in (random_matrices(), random_matrices("coarse")):
         for x, got in zip(matrices, run(page, matrices, "return A.answer(x, true, 'exact', 'fp32');")):
             assert got["valid"]
@@ -210,7 +191,7 @@ def test_exact_and_sinkhorn_reach_the_librarys_sums(opened):
 def test_the_recursion_is_the_librarys_step_by_step(opened):
     matrices = [m for m in random_matrices() if 1 not in m.shape]
     body = "return A.recursed(x, {steps: 7, factor: 0.8});"
-    for x, states in zip(matrices, run(opened("assignment"), matrices, body)):
+    for x, states in zip(matrices, run(opened("play/assignment.html"), matrices, body)):
         for steps in (1, 3, 7):
             close(states[steps], recurse(torch.tensor(x), steps, 0.8), rtol=1e-6, atol=1e-7)
 
@@ -223,7 +204,7 @@ def test_the_recursive_rules_in_all_formats_are_the_librarys(opened):
     x = random.normal(size=(40, 5, 6)).astype(np.float32)
     names = ("exact", "greedy_delta", "greedy_best", "argbest", *PRESETS)
     study = precision_study(x, True, FORMATS, names)
-    page = opened("assignment")
+    page = opened("play/assignment.html")
     for f, name in enumerate(FORMATS):
         for m, method in enumerate(names):
             rule = "recursive_top2" if method in PRESETS else method
@@ -242,7 +223,7 @@ def test_the_recursive_rules_in_all_formats_are_the_librarys(opened):
 
 
 def test_the_page_knows_all_methods_and_formats(opened):
-    page = opened("assignment")
+    page = opened("play/assignment.html")
     assert page.evaluate("Object.keys(brace.assignment.METHODS)") == list(METHODS)
     for name, (mantissa, step, top) in page.evaluate("brace.assignment.FORMATS").items():
         form = FLOAT_FORMATS[name]
@@ -252,7 +233,7 @@ def test_the_page_knows_all_methods_and_formats(opened):
 
 
 def test_a_matrix_is_edited_and_methods_answer(opened):
-    page = opened("assignment")
+    page = opened("play/assignment.html")
     best = page.get_by_role("button", name=re.compile("^exact in fp32"))
     before = best.inner_text()
     cell = page.get_by_label("row 1, column 1", exact=True)
@@ -289,7 +270,7 @@ def random_vectors(signed=False):
 
 
 def test_codes_are_the_librarys(opened):
-    page, vectors = opened("corner"), random_vectors()
+    page, vectors = opened("play/corner.html"), random_vectors()
     inputs = [v.tolist() for v in vectors]
     for v, S, code, early in zip(
         vectors,
@@ -305,7 +286,7 @@ def test_codes_are_the_librarys(opened):
 
 
 def test_the_intervals_of_failure_are_exact(opened):
-    page, random = opened("corner"), np.random.default_rng(5)
+    page, random = opened("play/corner.html"), np.random.default_rng(5)
     vectors = [v / v.max() for v in random_vectors()]
     entries = [int(random.integers(len(v))) for v in vectors]
     inputs = [[v.tolist(), i] for v, i in zip(vectors, entries)]
@@ -327,7 +308,7 @@ def test_the_intervals_of_failure_are_exact(opened):
 
 
 def test_the_interval_of_the_flat_tail_is_the_proved_one(opened):
-    page = opened("corner")
+    page = opened("play/corner.html")
     found = call(page, "(D) => brace.corner.counterexampleInterval(D)", list(range(2, 200)))
     close(found, [counterexample_interval(d) for d in range(2, 200)], rtol=1e-12)
     # the head of a tail of height .3, as an entry: the same interval as a share of the squared length
@@ -340,7 +321,7 @@ def test_the_interval_of_the_flat_tail_is_the_proved_one(opened):
 
 
 def test_a_vector_is_dragged_and_its_code_follows(opened):
-    page = opened("corner")
+    page = opened("play/corner.html")
     code, bar = page.locator(".bits"), page.get_by_role("slider", name="Entry 3", exact=True)
     assert code.get_attribute("aria-label") == "The code: 0 1 0 1 0 0 0 0"
     bar.focus()
@@ -363,7 +344,7 @@ def test_a_vector_is_dragged_and_its_code_follows(opened):
 
 
 def test_regions_are_the_librarys(opened):
-    page = opened("regions")
+    page = opened("play/regions.html")
     cases = [[n, B] for n in range(1, 9) for B in range(1, 26)]
     for (n, B), found in zip(
         cases, call(page, "([n, B]) => brace.regions.partitions(n, Math.min(n, B))", cases)
@@ -387,7 +368,7 @@ def test_regions_are_the_librarys(opened):
 
 
 def test_the_cube_is_cut_by_mouse_and_by_keys(opened):
-    page = opened("regions")
+    page = opened("play/regions.html")
     words, canvas = page.locator(".stage .hint"), page.locator("canvas")
     assert page.locator("tbody tr").count() == 3
     canvas.focus()
@@ -413,7 +394,7 @@ def test_the_cube_is_cut_by_mouse_and_by_keys(opened):
 
 
 def test_similarities_of_codes_are_the_librarys(opened, map_data):
-    page, random = opened("map"), np.random.default_rng(7)
+    page, random = opened("play/map.html"), np.random.default_rng(7)
     codes = map_data["codes"]
     pairs = [[int(i) for i in random.integers(0, s, 2)] for s in codes.shape[:2] for _ in range(MANY)]
     pairs = [[a, r, b, q] for (a, b), (r, q) in zip(pairs[:MANY], pairs[MANY:])]
@@ -425,7 +406,7 @@ def test_similarities_of_codes_are_the_librarys(opened, map_data):
 
 
 def test_neighbors_of_codes_are_the_librarys(opened, map_data):
-    page, random = opened("map"), np.random.default_rng(8)
+    page, random = opened("play/map.html"), np.random.default_rng(8)
     codes, dim = map_data["codes"], 8 * map_data["codes"].shape[-1]
     page.evaluate("brace.table = brace.map.read(brace.mapData)")
     rows = random.choice(codes.shape[1], 60, replace=False).tolist()
@@ -438,7 +419,7 @@ def test_neighbors_of_codes_are_the_librarys(opened, map_data):
 
 
 def test_the_map_reads_its_numbers_right(opened, map_data):
-    page = opened("map")
+    page = opened("play/map.html")
     page.evaluate("brace.table = brace.map.read(brace.mapData)")
     random, places, near = np.random.default_rng(9), map_data["places"], map_data["near"]
     asked = [[int(random.integers(s)) for s in places.shape[:2]] for _ in range(MANY)]
@@ -478,7 +459,7 @@ def test_the_map_shows_the_default_encoder(monkeypatch_module):
 
 
 def test_the_map_is_searched_clicked_and_moved_by_keys(opened, map_data):
-    page = opened("map")
+    page = opened("play/map.html")
     page.get_by_label("a word that the data hold").fill("manzana roja")
     page.locator(".hits button").first.click()
     panel = page.locator(".panel")
@@ -514,7 +495,7 @@ def test_the_map_is_searched_clicked_and_moved_by_keys(opened, map_data):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_and_every_control_has_a_name(opened, map_data, name, scheme, width):
-    page = opened(name, width=width, color_scheme=scheme)
+    page = opened(f"play/{name}.html", width=width, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     nameless = page.evaluate(
         "[...document.querySelectorAll('.play input, .play select, .play button, .play canvas, .play svg')]"

@@ -38,8 +38,9 @@ class ProductQuantizer:
         self._rotation = None
         if self.rotate:
             self._rotation = faiss.OPQMatrix(x.shape[1], self.pieces)
-            self._rotation.niter, start = 8, self._new_centers(x.shape[1])
+            start = self._new_centers(x.shape[1])
             self._rotation.pq = start
+            self._rotation.niter, self._rotation.niter_pq_0, self._rotation.niter_pq = 8, 4, 1
             self._rotation.train(x)
         self._centers = self._new_centers(x.shape[1])
         self._centers.train(self.turned(x))

@@ -12,7 +12,8 @@ import ledger_page  # noqa: E402
 import map_page  # noqa: E402
 import notebook_pages  # noqa: E402
 import part_pages  # noqa: E402
-from sources import HERE, KEPT, PARTS, ROOT, SOURCE, copy, experiments, lessons, put, raw, toctree  # noqa: E402
+from sources import HERE, KEPT, PARTS, ROOT, SOURCE, copy  # noqa: E402
+from sources import experiments, lessons, put, raw, toctree  # noqa: E402
 
 PLAY = {  # Page below play/: title, what one does there
     "points": ("Points in the plane", "Move up to twelve points and watch all measures of n vectors."),
@@ -91,13 +92,14 @@ def front(rows: list[dict], figures: int) -> None:
 
 
 def static() -> None:
-    "Style, scripts, and the file that draws mathematics."
+    "Style, scripts, the film, and the file that draws mathematics."
     for path in (HERE / "static").iterdir():
         copy(path, f"_static/{path.name}")
     math = Path(importlib.util.find_spec("sphinx-mathjax-offline").submodule_search_locations[0])
     copy(math / "static/mathjax/tex-svg.js", "_static/tex-svg.js")
     for name in ("conf.py", "docs_of.py"):
         copy(HERE / name, name)
+    copy(ROOT / "data/film/film.gif", "data/film/film.gif")
     map_page.write()
 
 
