@@ -2,7 +2,8 @@
 # `brace-nb figures` (make figures) runs this; on a cluster add --snakemake-profile data/profiles/slurm.
 import json, shlex, sys
 from brace_nb.companion import (
-    expected_seconds, find_experiments, fingerprint, known_seconds, priorities, resources_of, seconds_elsewhere
+    expected_seconds, find_experiments, fingerprint, known_seconds, priorities, quick_figure, resources_of,
+    seconds_elsewhere,
 )
 from brace_nb.core import write_atomic
 
@@ -10,7 +11,9 @@ PROFILE = str(config.get("profile", "cpu"))
 MAIN = "from brace_nb.companion.cli import main; main()"
 FORCE = ["--force"] if int(config.get("force", 0)) else []
 FOUND = find_experiments(PROFILE, {})
-ORDER = priorities(FOUND, expected_seconds(FOUND, known_seconds(PROFILE), seconds_elsewhere(PROFILE)))
+SECONDS = expected_seconds(FOUND, known_seconds(PROFILE), seconds_elsewhere(PROFILE))
+ORDER, FIRST = priorities(FOUND, SECONDS), quick_figure(FOUND, SECONDS)
+MOST = max((e.threads for e in FOUND.values()), default=1)
 
 rule all:
     input: [f"done/{name}.json" for name in FOUND]
@@ -23,7 +26,9 @@ for e in FOUND.values():
         name: e.name.replace("/", "__").replace("-", "_")
         input: f"inputs/{e.name}.json", [f"done/{need}.json" for need in e.needs]
         output: f"done/{e.name}.json"
-        threads: e.threads
+        # The first figure takes seconds. It holds as many cores as the widest job: beside it a narrow one would
+        # start, and another beside that, and the widest, on which the longest chain waits, would start last.
+        threads: MOST if e.name == FIRST else e.threads
         priority: ORDER[e.name]
         resources: **resources_of(e)
         params: command=shlex.join([sys.executable, "-c", MAIN, "job", e.name, "--profile", PROFILE, *FORCE])

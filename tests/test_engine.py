@@ -173,6 +173,21 @@ def test_runs_what_is_stale_and_nothing_else(project):
     assert run(project, "--check", command="claims").returncode == 0
 
 
+def test_narrow_jobs_do_not_keep_the_widest_waiting(project):
+    "After the first figure the longest chain begins, also when its first job takes all cores."
+    for k in range(3):
+        notebook(project, f"two/n{k}", "value = 0.3", "import time\ntime.sleep(value)")
+    notebook(project, "two/wide", "threads = 2", HEAD, '(output() / "x.txt").write_text(str(threads))')
+    notebook(project, "two/after", "value = 1", HEAD, 'value, artifacts("two/wide")')
+    known = {"two/a": 3, "two/b": 1, "two/c": 3, "two/wide": 9, "two/after": 9}
+    (project / "data/derived/cpu").mkdir(parents=True)
+    (project / "data/derived/cpu/seconds.json").write_text(json.dumps(known))
+    said = run(project, "--cores", "2")
+    assert said.returncode == 0, said.stdout + said.stderr
+    started = [line.split("  ")[1] for line in said.stdout.splitlines() if line.endswith(": running")]
+    assert started[:2] == ["two/b: running", "two/wide: running"], said.stdout
+
+
 def test_what_is_stale_and_what_is_gone(project):
     assert {name: why for name, why in waiting().items() if name != "two/c"} == {
         "two/a": ["never run"],

@@ -24,7 +24,7 @@ PARTS = {  # Folder below nbs: title, what it is about, the figure that stands f
     "2_codes": (
         "Codes",
         "Binary and ternary codes of embeddings: the nearest corner, search, heads that learn codes.",
-        "codes/headline",
+        "codes/tradeoff",
     ),
     "3_ndim": (
         "N dimensions",
