@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from functools import cache
 from pathlib import Path
 
 import pytest
