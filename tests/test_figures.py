@@ -232,17 +232,13 @@ def published():
     return {name: f for part in read_facts(ROOT / "figures").values() for name, f in part["figures"].items()}
 
 
-TO_DRAW_AGAIN = {"grounding/scenes", "codes/loss"}  # a legend lies on data; the next run draws them anew
-
-
 def test_no_published_figure_has_a_fault():
-    faults = {name: f["faults"] for name, f in published().items() if f.get("faults")}
-    assert {name: f for name, f in faults.items() if name not in TO_DRAW_AGAIN} == {}
+    assert {name: f["faults"] for name, f in published().items() if f["faults"]} == {}
 
 
 def test_a_caption_that_is_decided_by_numbers_says_what_they_decided():
     "The caption in the notebook that draws a figure is one of its findings, where it has any."
-    stray, decided = {}, {name: f for name, f in published().items() if f.get("says")}
+    stray, decided = {}, {name: f for name, f in published().items() if f["says"]}
     for name, f in decided.items():
         caption = captions_of(ROOT / f"nbs/experiments/{f['experiment']}.ipynb").get(name)
         if f"{caption}." not in f["says"]:
