@@ -251,11 +251,11 @@ def test_the_ledger_is_filtered_and_keeps_its_filter_in_the_address(opened):
     page.get_by_label("chapter").select_option("Thesis, chapter 5")
     page.get_by_label("kind").select_option("claim")
     assert shown.count() == sum(r["source"] == "thesis_5" and r["kind"] == "claim" for r in refuted)
-    page.get_by_label("words").fill("false minima")
-    assert shown.count() == 1 and "thesis.s5_7_2.false_minima" in shown.first.inner_text()
-    again = opened("ledger/rows.html", "#thesis.s5_7_2.false_minima")
+    page.get_by_label("words").fill("I · (t · P)")
+    assert shown.count() == 1 and "thesis.s5_7_5.derivation" in shown.first.inner_text()
+    again = opened("ledger/rows.html", "#thesis.s5_7_5.derivation")
     assert again.locator(".ledger tbody tr:visible").count() == len(rows)
-    assert again.locator("[id='thesis.s5_7_2.false_minima']").is_visible()
+    assert again.locator("[id='thesis.s5_7_5.derivation']").is_visible()
 
 
 def test_the_ledger_and_the_gallery_stand_without_scripts(opened):
