@@ -15,6 +15,8 @@ import part_pages  # noqa: E402
 from sources import HERE, KEPT, PARTS, ROOT, SOURCE, copy  # noqa: E402
 from sources import experiments, lessons, put, raw, toctree  # noqa: E402
 
+from brace_nb.companion import read_facts  # noqa: E402
+
 PLAY = {  # Page below play/: title, what one does there
     "points": ("Points in the plane", "Move up to twelve points and watch all measures of n vectors."),
     "assignment": ("Assignment", "Edit a matrix; every method answers, in full and in 8 bits."),
@@ -73,6 +75,7 @@ def front(rows: list[dict], figures: int) -> None:
     games = [play_card(name, "play/") for name in PLAY]
     text = (HERE / "front.md").read_text(encoding="utf-8")
     blocks = dict(
+        FINDING=read_facts(ROOT / "figures")["codes"]["figures"]["codes/tradeoff"]["alt"],
         PARTS="\n".join(raw('<div class="thumbs wide">', *map(part_card, main), "</div>")),
         OTHERS="\n".join(raw('<div class="thumbs wide">', *map(part_card, others), "</div>")),
         PLAY="\n".join(raw('<div class="thumbs wide">', *games, "</div>")),
