@@ -170,6 +170,13 @@ def targets(path, cache):
             yield (path.parent / name).resolve() if name else path, unquote(place)
 
 
+def test_the_front_page_of_the_repository_leads_into_the_site(site):
+    targets = re.findall(
+        r"\]\(data/derived/book/html/([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    assert len(targets) >= 5 and all((site / target).exists() for target in targets)
+
+
 def test_everything_is_three_clicks_away_and_no_link_is_dead(site):
     start, cache = (site / "index.html").resolve(), {}
     seen, dead, level, places = {start}, [], [start], set()

@@ -94,7 +94,10 @@ def prose(path):
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_links_lead_somewhere(path):
     targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", prose(path))
-    lost = [t for t in targets if "://" not in t and not (path.parent / t).exists()]
+    here = [
+        t for t in targets if "://" not in t and "data/derived/book/html/" not in t
+    ]  # test_book has the site
+    lost = [t for t in here if not (path.parent / t).exists()]
     assert not lost, f"no such file: {lost}"
 
 
