@@ -75,13 +75,15 @@ def row_faults(
     return _word_faults(row) + _sense_faults(row) + _condition_faults(row)
 
 # %% ../../nbs/7_companion/03_claims.ipynb #0571b1eb
-def _stamps(folder: Path) -> tuple:
-    "The files of a ledger and when they changed."
+def _stamps(folder: Path, holding: str = "") -> tuple:
+    "The files of a ledger (those that hold an id) and when they changed."
     if not folder.is_dir():
         raise ValueError(
             f"no ledger at {folder}: a folder with one yaml file per source. Restore it with git."
         )
-    return tuple((path, path.stat().st_mtime_ns) for path in sorted(folder.glob("*.yaml")))
+    paths = sorted(folder.glob("*.yaml"))
+    paths = [p for p in paths if f"{holding}:" in p.read_text(encoding="utf-8")] if holding else paths
+    return tuple((path, path.stat().st_mtime_ns) for path in paths)
 
 
 @lru_cache(maxsize=16)
@@ -117,17 +119,18 @@ def _as_under(id: str, row: dict, profile: str, elsewhere: dict[str, dict]) -> d
 def load_claims(
     folder: Path | str | None = None,  # A folder of yaml files; the project's own when None
     profile: str = "cpu",  # Whose experiments measure the rows
+    holding: str = "",  # Read only the files in which this id stands; all when empty
 ) -> dict[str, dict]:  # Id -> row, with its `source` (the file's name)
     "The rows of the ledger, each checked."
     found: dict[str, dict] = {}
-    for path, stamp in _stamps(Path(folder or root() / "data/claims")):
+    for path, stamp in _stamps(Path(folder or root() / "data/claims"), holding):
         rows = _read_source(path, stamp)
         if twice := rows.keys() & found.keys():
             raise ValueError(f"{path.name}: rows {sorted(twice)} stand in another file too. Keep one.")
         found |= {id: dict(row) for id, row in rows.items()}
     under = Path(folder or root() / "data/claims").parent / "under"
     elsewhere = {p.stem: _read_under(p, p.stat().st_mtime_ns) for p in sorted(under.glob("*.yaml"))}
-    if lost := sorted(elsewhere.get(profile, {}).keys() - found.keys()):
+    if not holding and (lost := sorted(elsewhere.get(profile, {}).keys() - found.keys())):
         raise ValueError(f"data/under/{profile}.yaml has rows that no source has: {lost}. Delete them.")
     return {id: _as_under(id, row, profile, elsewhere) for id, row in found.items()}
 
@@ -204,12 +207,11 @@ def measured_text(
 # %% ../../nbs/7_companion/03_claims.ipynb #cb8cbdd2
 def _row(id: str) -> dict:
     "A row that the running experiment may record."
-    rows, here = load_claims(profile=run_facts().get("profile", "cpu")), run_facts().get("experiment")
+    profile, here = run_facts().get("profile", "cpu"), run_facts().get("experiment")
+    rows = load_claims(profile=profile, holding=id)
     if id not in rows:
-        raise ValueError(
-            f"unknown ledger id {id!r}; close: {difflib.get_close_matches(id, rows, 3) or 'none'}. "
-            "Add the row to data/claims first."
-        )
+        close = difflib.get_close_matches(id, load_claims(), 3) or "none"
+        raise ValueError(f"unknown ledger id {id!r}; close: {close}. Add the row to data/claims first.")
     if here and rows[id]["experiment"] != here:
         raise ValueError(f"row {id!r} belongs to experiment {rows[id]['experiment']!r}; got {here!r}.")
     return rows[id]

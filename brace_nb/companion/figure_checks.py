@@ -50,8 +50,8 @@ def _drawn(fig):
     if rcParams["savefig.dpi"] != "figure":
         fig.dpi = rcParams["savefig.dpi"]
     canvas = FigureCanvasAgg(fig)
-    canvas.draw()
-    canvas.draw()  # the first gives the layout its sizes, as when a figure is saved
+    fig.draw_without_rendering()
+    fig.draw_without_rendering()  # the first gives the layout its sizes, as when a figure is saved
     try:
         yield canvas.get_renderer()
     finally:
