@@ -334,10 +334,10 @@ def test_a_tiny_gpu_profile_has_a_size_for_whatever_it_enlarges(monkeypatch):
 
 
 def test_a_dry_run_of_the_gpu_profile_on_the_cpu(project):
-    words = ("--profile", "gpu", "--device", "cpu", "--tiny", "--only", "codes/heads", "--cores", 1)
+    words = ("--profile", "gpu", "--device", "cpu", "--tiny", "--only", "assignment/network", "--cores", 1)
     done = run(project, "figures", *words)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    assert (project / "data/derived/gpu/runs/codes/heads/out/result.json").exists()
+    assert (project / "data/derived/gpu/runs/assignment/network/out/result.json").exists()
 
 
 @pytest.mark.gpu
