@@ -102,6 +102,7 @@ def clean_cell(cell: dict, folded: bool, rows_of: dict, notebook: Path) -> dict:
     "A cell without directives and without what went to stderr, with the links of the site."
     source = "".join(cell["source"])
     tags = [t for t in cell["metadata"].get("tags", []) if t in _TAGS]
+    alt = re.search(r"^#\| fig-alt: (.+)$", source, re.M)
     cell = cell | dict(metadata={}, source=re.sub(r"^#\|.*\n?", "", source, flags=re.M))
     if cell["cell_type"] == "code":
         cell["outputs"] = [o for o in cell["outputs"] if o.get("name") != "stderr"]
@@ -112,6 +113,8 @@ def clean_cell(cell: dict, folded: bool, rows_of: dict, notebook: Path) -> dict:
         cell["source"] = with_captions(text, rows_of, up)
     if tags:
         cell["metadata"] = dict(tags=sorted(set(tags)))
+    if alt:  # of the picture that the cell draws
+        cell["metadata"]["mystnb"] = dict(image=dict(alt=alt[1]))
     return cell
 
 
