@@ -102,18 +102,19 @@ def clean_cell(cell: dict, folded: bool, rows_of: dict, notebook: Path) -> dict:
     "A cell without directives and without what went to stderr, with the links of the site."
     source = "".join(cell["source"])
     tags = [t for t in cell["metadata"].get("tags", []) if t in _TAGS]
+    alt = re.search(r"^#\| fig-alt: (.+)$", source, re.M)
     cell = cell | dict(metadata={}, source=re.sub(r"^#\|.*\n?", "", source, flags=re.M))
     if cell["cell_type"] == "code":
         cell["outputs"] = [o for o in cell["outputs"] if o.get("name") != "stderr"]
         tags += ["hide-input"] * (folded or is_imports(cell["source"]))
-        told = [o.get("metadata", {}).get("image/png", {}).get("alt", "") for o in cell["outputs"]]
-        cell["metadata"] = dict(mystnb=dict(image=dict(alt="".join(told)))) if any(told) else {}
     else:
         up = "../" * (len(notebook.relative_to(ROOT).parts) - 1)
         text = with_links(without_missing(cell["source"]), notebook)
         cell["source"] = with_captions(text, rows_of, up)
     if tags:
-        cell["metadata"]["tags"] = sorted(set(tags))
+        cell["metadata"] = dict(tags=sorted(set(tags)))
+    if alt:  # of the picture that the cell draws
+        cell["metadata"]["mystnb"] = dict(image=dict(alt=alt[1]))
     return cell
 
 
