@@ -50,7 +50,6 @@ def project(
     return binarize(x) if most is None else binarize_at_most(x, most)
 
 
-@checked(x=floats("... D>0"))
 @torch.no_grad()
 def unit_code(
     x: Tensor,  # Unit vectors (..., D)
@@ -61,6 +60,7 @@ def unit_code(
     return F.normalize(project(x.detach(), ternary, most).to(x.dtype), dim=-1)
 
 
+@checked(x=floats("... D>0"))
 def nearest_corner(
     x: Tensor,  # Unit vectors (..., D)
     ternary: bool = False,  # Ternary corners

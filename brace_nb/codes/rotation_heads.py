@@ -81,6 +81,7 @@ class _Through(torch.autograd.Function):
         return gradient, None
 
 
+@checked(x=floats("... D>0"))
 def straight_through(
     x: Tensor,  # Unit rows of a head (..., D)
     ternary: bool = False,
