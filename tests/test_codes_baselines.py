@@ -17,7 +17,6 @@ from brace_nb.codes import (
     sign_codes,
     topk_codes,
 )
-from brace_nb.codes.quantizers import balanced_directions
 
 numbers = st.integers(1, 9).flatmap(
     lambda d: arrays(
@@ -144,7 +143,7 @@ def test_baselines_refuse(call, says):
 
 def test_directions_are_dealt_so_that_pieces_vary_alike():
     x = np.random.default_rng(0).normal(size=(2000, 6)) * [32.0, 16.0, 8.0, 4.0, 2.0, 1.0]
-    directions = balanced_directions(x, 3)
+    directions = ProductQuantizer(3, steps=1).fit(x)._rotation
     assert np.allclose(directions.T @ directions, np.eye(6), atol=1e-5)
     spread = np.log2((x @ directions).std(0)).reshape(3, 2)  # 5 and 0, 4 and 1, 3 and 2, in some order
     assert np.abs(spread.sum(1) - 5).max() < 0.2 and np.ptp(spread[:, 0]) > 1.5
