@@ -52,6 +52,19 @@ def test_kernel_memory_is_the_ridge_solution_in_plain_loops():
     assert torch.allclose(image(images), x, atol=1e-6)
 
 
+def test_a_common_space_that_is_taken_over_is_the_one_that_is_fitted():
+    x, y = views()
+    fresh = CodeEncoder(start="rotation", ridge=0.5, spread=1.0, **QUICK)
+    first = CodeEncoder(start="rotation", ridge=0.5, spread=1.0, **QUICK | dict(dim=8, epochs=0)).fit(x, y)
+    taken = CodeEncoder(**fresh.get_params()).fit(x, y, space_of=first)
+    assert (taken.encode_images(x) == fresh.fit(x, y).encode_images(x)).all()
+    assert (taken.encode_texts(y) == fresh.encode_texts(y)).all()
+    other = CodeEncoder(start="rotation", ridge=None, **QUICK).fit(x, y, space_of=first)
+    assert np.array_equal(other.common(x, y)[1], first.common(x, y)[1])  # its own options do not count
+    with pytest.raises(ValueError, match="common space"):
+        CodeEncoder(start="rotation", **QUICK).fit(x, y, space_of=CodeEncoder())
+
+
 def test_objectives_against_plain_loops():
     random = torch.Generator().manual_seed(0)
     q, x = (torch.nn.functional.normalize(torch.rand(5, 7, generator=random), dim=-1) for _ in range(2))

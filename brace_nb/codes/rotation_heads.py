@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .baselines import itq_rotation, random_directions
-from .few_bits import nearest_corner
+from .few_bits import unit_code
 from ..core import checked, floats, positive
 
 # %% auto #0
@@ -69,6 +69,18 @@ def half_sharpness(
     return 1.25 / max(float((x @ rotation).std()), 1e-6)
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #988a6b96
+class _Through(torch.autograd.Function):
+    "The second argument forward, the gradient of the first backward."
+
+    @staticmethod
+    def forward(ctx, x, value):
+        return value
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
 @checked(x=floats("... D>0"))
 def straight_through(
     x: Tensor,  # Unit rows of a head (..., D)
@@ -76,7 +88,7 @@ def straight_through(
     most: int | None = None,  # Active bits at most
 ) -> Tensor:  # Normalized codes (..., D) with the gradient of x
     "The code in the forward pass, the vector in the backward pass (Bengio et al. 2013)."
-    return x + (nearest_corner(x, ternary, most)[0] - x).detach()
+    return _Through.apply(x, unit_code(x, ternary, most))
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #1ecfc99f
 def _scale(value, name):
