@@ -27,21 +27,40 @@ __all__ = ['train_together']
 
 # %% ../../nbs/6_grounding/15c_runs_together.ipynb #934bdc6a
 _DEFAULTS = dict(loss="axis", measure="pairwise", held=None, steps=1000, batch_size=6, learning_rate=1e-3)
-_DEFAULTS |= dict(
-    weight_decay=0.01, log_every=1, look_every=0, reference=None, more=None, embed_dim=64, seed=0
-)
+_DEFAULTS |= dict(weight_decay=0.01, log_every=1, look_every=0, reference=None, more=None)
+_DEFAULTS |= dict(embed_dim=64, seed=0)
 _REFUSED = {"max_norm", "errors", "log_variance", "chunk", "folder", "save_every", "resume", "progress"}
+_BY_LINES = {"weights", "label_smoothing", "projection", "normlogits", "reduction", "scale", "max_scale"}
 
 
 def _check_run(told):
     if missing := {"tuples", "encoders"} - set(told):
         raise ValueError(f"a run needs {sorted(missing)}; got {sorted(told)}.")
-    if alone := _REFUSED & set(told) or callable(told.get("learning_rate")):
-        raise ValueError(f"{alone} belongs to a training of its own; use `train_encoders`.")
+    if alone := sorted(_REFUSED & set(told)):
+        raise ValueError(f"{alone} belong to a training of its own; use `train_encoders`.")
+    if callable(told.get("learning_rate")):
+        raise ValueError(
+            "a learning rate that changes belongs to a training of its own; use `train_encoders`."
+        )
     if not all(isinstance(e, FeatureEncoder) and len(e.blocks) for e in told["encoders"].values()):
         raise ValueError("encoders that are trained together must be `FeatureEncoder`s with a layer or more.")
 
+# %% ../../nbs/6_grounding/15c_runs_together.ipynb #e91ce330
+def _offset(objective, xs, measure):
+    "Logarithm of the weight of tuples that do not match beside those that do."
+    o, n = objective, objective.n
+    if o.normlogits:
+        w = distance_weights([x.detach() for x in xs], measure, float(o.scale.detach()))
+        return math.log(w[(n - 1, 1)] / w[(n,)])
+    if hasattr(o, "weights"):
+        logs = (o.weights / o.weights.norm()).log_softmax(0)
+        return logs[1] - logs[0]
+    w = o.options.get("weights") or {}
+    if isinstance(w, str):  # "density"
+        w = {p: 1 / count for p, count in region_sizes(n, len(xs[0])).items()}
+    return math.log(w.get((n - 1, 1), 1) / w.get((n,), 1))
 
+# %% ../../nbs/6_grounding/15c_runs_together.ipynb #eaecedce
 class _Member(_Run):
     "A training among others: its data, objective, log and looks."
 
@@ -49,59 +68,30 @@ class _Member(_Run):
         _check_run(told)
         plain = {k: told.get(k, v) for k, v in _DEFAULTS.items()}
         options = {k: v for k, v in told.items() if k not in {*_DEFAULTS, "tuples", "encoders"}}
-        sizes = dict(batch_size=plain["batch_size"], embed_dim=plain["embed_dim"], seed=plain["seed"])
+        sizes = {k: plain[k] for k in ("batch_size", "embed_dim", "seed")}
         tuples, encoders = told["tuples"], {k: told["encoders"][k] for k in told["tuples"].names}
-        objective = TupleObjective(len(encoders), plain["loss"], plain["measure"], **sizes, **options).to(
-            device
-        )
-        super().__init__(tuples, encoders, objective, plain | dict(errors="one_hot", log_variance=False))
-        self.told, self.error, self.grads = plain, None, {}
-        looked = (plain["batch_size"], plain["reference"], plain["more"])
-        self.looks = Looks(tuples, plain["held"], *looked) if plain["held"] is not None else None
+        objective = TupleObjective(len(encoders), plain["loss"], plain["measure"], **sizes, **options)
+        plain |= dict(errors="one_hot", log_variance=False)
+        super().__init__(tuples, encoders, objective.to(device), plain)
+        self.error, self.grads, self.step, self.looks = None, {}, 0, None
+        if plain["held"] is not None:
+            looked = (plain["batch_size"], plain["reference"], plain["more"])
+            self.looks = Looks(tuples, plain["held"], *looked)
         only = MEASURES[plain["measure"]].only
         self.compared = plain["measure"] if only in (None, len(encoders)) else "pairwise"
-        plain_options = set(options) <= {
-            "weights",
-            "label_smoothing",
-            "projection",
-            "normlogits",
-            "reduction",
-            "scale",
-            "max_scale",
-        }
-        self.by_lines = plain["loss"] == "axis" and plain_options
+        self.by_lines = plain["loss"] == "axis" and set(options) <= _BY_LINES
 
     def draw(self, step):
         "The rows of a step."
-        size = self.settings["batch_size"]
-        self.rows = batch_ids(np.arange(len(self.tuples)), size, self.seed, step)
+        self.step = step
+        self.rows = batch_ids(np.arange(len(self.tuples)), self.settings["batch_size"], self.seed, step)
         self.present = self.tuples.present[:, torch.from_numpy(self.rows)]
         self.xs = [None] * len(self.encoders)
-
-    def compared_rows(self):
-        "What the measure compares, padded, before it is made of unit length."
-        o = self.objective
-        return self.xs if o.projection == "none" else project(self.xs, o.matrix, o.projection)
-
-    def offset(self, xs):
-        "Logarithm of the weight of tuples that do not match beside those that do."
-        o, n = self.objective, self.objective.n
-        if o.normlogits:
-            xs = [x.detach()[: len(self.rows)] for x in xs]
-            w = distance_weights(xs, self.compared, float(o.scale.detach()))
-            return math.log(w[(n - 1, 1)] / w[(n,)])
-        if hasattr(o, "weights"):
-            logs = (o.weights / o.weights.norm()).log_softmax(0)
-            return logs[1] - logs[0]
-        w = o.options.get("weights") or {}
-        if w == "density":
-            w = {p: 1 / count for p, count in region_sizes(n, len(self.rows)).items()}
-        return math.log(w.get((n - 1, 1), 1) / w.get((n,), 1))
 
     def _norms(self):
         return {f"gradient {k}": float(self.grads[id(e)].norm()) for k, e in self.encoders.items()}
 
-# %% ../../nbs/6_grounding/15c_runs_together.ipynb #2879ae4c
+# %% ../../nbs/6_grounding/15c_runs_together.ipynb #0a5c5aa1
 class _Stack:
     "Encoders of one shape, with the views that each encodes."
 
@@ -128,7 +118,7 @@ class _Stack:
             row.grad = None if m.error else grad
             m.grads[id(m.encoders[names[0]])] = grad
 
-
+# %% ../../nbs/6_grounding/15c_runs_together.ipynb #2df4a168
 def _stacks(members, device):
     "Encoders by shape; the rows of the views of one data set are kept once."
     kept, entries = {}, defaultdict(list)
@@ -144,6 +134,12 @@ def _stacks(members, device):
             entries[shape, len(names)].append((m, names, kept[key]))
     return [_Stack(e, device) for e in entries.values()]
 
+# %% ../../nbs/6_grounding/15c_runs_together.ipynb #3d198933
+def _stacked(m):
+    "What a member's measure compares, padded, before it is made of unit length."
+    o = m.objective
+    return torch.stack(m.xs if o.projection == "none" else project(m.xs, o.matrix, o.projection))
+
 
 def _losses(members, device):
     "The loss of each member that goes on: those that read lines by measure, the others one by one."
@@ -155,18 +151,18 @@ def _losses(members, device):
             size = len(m.rows)
             found[m] = m.objective([x[:size] for x in m.xs], m.present)
     for (measure, *_), group in alike.items():
-        X = torch.stack([torch.stack(list(m.compared_rows())) for m in group])
-        X = F.normalize(X, dim=-1)
-        offsets = torch.stack([torch.as_tensor(m.offset(x), device=device) for m, x in zip(group, X)])
+        X = F.normalize(torch.stack([_stacked(m) for m in group]), dim=-1)
+        offsets = [_offset(m.objective, x[:, : len(m.rows)], measure) for m, x in zip(group, X)]
+        offsets = torch.stack([torch.as_tensor(w, dtype=X.dtype, device=device) for w in offsets])
         scales = torch.stack([m.objective.scale for m in group])
         sizes = torch.tensor([len(m.rows) for m in group], device=device)
         smooth = [m.objective.options.get("label_smoothing", 0.0) for m in group]
-        losses = axis_losses(X, measure, scales, sizes, torch.tensor(smooth, device=device), offsets.float())
+        losses = axis_losses(X, measure, scales, sizes, torch.tensor(smooth, device=device), offsets)
         for m, loss in zip(group, losses):
             found[m] = loss * len(m.rows) if m.objective.reduction == "sum" else loss
     return found
 
-# %% ../../nbs/6_grounding/15c_runs_together.ipynb #f690a955
+# %% ../../nbs/6_grounding/15c_runs_together.ipynb #26a90e1f
 def _ends_alone(found):
     "Members whose loss is not finite end; the sum of the others."
     values = torch.stack(list(found.values()))
@@ -184,17 +180,17 @@ def _optimizer(members, stacks):
         for (m, *_), row in zip(stack.entries, stack.rows):
             owned[m].append(row)
     groups = [
-        dict(params=p, lr=m.told["learning_rate"], weight_decay=m.settings["weight_decay"])
+        dict(params=p, lr=m.settings["learning_rate"], weight_decay=m.settings["weight_decay"])
         for m, p in owned.items()
     ]
     return torch.optim.AdamW(groups, fused=True)
 
-
+# %% ../../nbs/6_grounding/15c_runs_together.ipynb #0dd984ed
 def _watch(members, stacks, step, steps, losses):
     "Logs and looks of those for whom it is time."
     done, told = step + 1, {}
     for m in members:
-        every = m.told["look_every"]
+        every = m.settings["look_every"]
         look = m.looks is not None and (done == steps or every and done % every == 0)
         log = step % m.settings["log_every"] == 0 or done == steps
         if not m.error and (look or log):
@@ -217,7 +213,6 @@ def _train(members, steps, device):
         m.look(m.looks, 0)
     for step in range(steps):
         for m in members:
-            m.step = step
             m.draw(step)
         optimizer.zero_grad()
         for stack in stacks:
@@ -235,7 +230,7 @@ def _train(members, steps, device):
     for stack in stacks:
         stack.encoders.give_back()
 
-# %% ../../nbs/6_grounding/15c_runs_together.ipynb #93d754f6
+# %% ../../nbs/6_grounding/15c_runs_together.ipynb #b09b6490
 @checked(runs=list_of(dict))
 def train_together(
     runs: list,  # Arguments of `train_encoders`, a dict a training, with `tuples` and `encoders`

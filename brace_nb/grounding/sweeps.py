@@ -165,14 +165,21 @@ def _or_error(run, values):
         return diverged
 
 
+def _keep(store, number, values, outcomes):
+    "Add a run that was made, or that diverged."
+    error = str(outcomes) if isinstance(outcomes, FloatingPointError) else ""
+    plain = {} if error else {k: float(v) for k, v in outcomes.items()}
+    store.add(number, values, plain, error)
+
+# %% ../../nbs/6_grounding/16_sweeps.ipynb #1942cfb7
 @checked(study=Study, run=function, at_once=size)
 def sweep(
     study: Study,
     run: Callable,  # Function of the values of a run (dict, with `fixed`) -> dict of numbers
     path=None,  # Journal; what it holds is not run again. None: memory
     numbers=None,  # Runs to make; None: all
-    at_once: int = 1,  # From 2 on `run` takes a list of so many and returns a list, an error for a divergence
     progress: bool = False,  # Show a bar
+    at_once: int = 1,  # From 2 on `run` takes a list of so many and returns a list, an error for a divergence
 ):  # DataFrame: a row a finished run
     "Make the runs of a study that are not there yet."
     from tqdm import tqdm
@@ -186,9 +193,7 @@ def sweep(
         told = [study.fixed | values for values in drawn]
         made = run(told) if at_once > 1 else [_or_error(run, *told)]
         for number, values, outcomes in zip(part, drawn, made, strict=True):
-            error = str(outcomes) if isinstance(outcomes, FloatingPointError) else ""
-            plain = {} if error else {k: float(v) for k, v in outcomes.items()}
-            store.add(number, values, plain, error)
+            _keep(store, number, values, outcomes)
     return store.table()
 
 # %% ../../nbs/6_grounding/16_sweeps.ipynb #41992097
