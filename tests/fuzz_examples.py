@@ -472,7 +472,8 @@ LEFT_OUT = {
         "distil_encoder guess_language teach_language train_students training_path": "train",
         "read_aligned read_study sweep_file sweep_parts": "files",
         "default_encoders embed_views encode_batch run_outcomes": "models and their tuples",
-        "draw_run sweep train_encoders": "train, or plan trainings",
+        "draw_run sweep train_encoders train_together": "train, or plan trainings",
+        "axis_losses line_scores": "a step inside a training, on what it has checked",
         "train_bags train_decoder train_noisy_encoders train_third_encoder train_whole_model "
         "validate_noisy_encoders": "train",
     },

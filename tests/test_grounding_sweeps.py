@@ -202,3 +202,27 @@ def test_correlations_agree_with_scipy():
         ):
             assert row[f"{kind} low"] < value < row[f"{kind} high"]
             assert abs(row[f"{kind} middle"] - value) < 0.03
+
+
+def test_runs_that_are_handed_over_together_make_the_same_table():
+    study = Study(dict(x=[1, 2, 3]), runs=7)
+
+    def alone(values):
+        if values["x"] == 2:
+            raise FloatingPointError("not finite")
+        return {"R@10": values["x"] / 10}
+
+    def or_error(values):
+        try:
+            return alone(values)
+        except FloatingPointError as diverged:
+            return diverged
+
+    sizes = []
+
+    def many(listed):
+        sizes.append(len(listed))
+        return [or_error(values) for values in listed]
+
+    one, several = sweep(study, alone), sweep(study, many, at_once=3)
+    assert several.equals(one) and sizes == [3, 3, 1] and (one.error == "not finite").any()

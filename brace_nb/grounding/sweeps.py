@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.arguments import checked, count, function
+from ..core.arguments import checked, count, function, size
 
 # %% auto #0
 __all__ = ['Study', 'draw_run', 'StudyStore', 'sweep', 'run_outcomes']
@@ -157,13 +157,29 @@ class StudyStore:
         return pd.DataFrame(rows)
 
 # %% ../../nbs/6_grounding/16_sweeps.ipynb #b51fc1da
-@checked(study=Study, run=function)
+def _or_error(run, values):
+    "What a run gives; a divergence is an outcome."
+    try:
+        return run(values)
+    except FloatingPointError as diverged:
+        return diverged
+
+
+def _keep(store, number, values, outcomes):
+    "Add a run that was made, or that diverged."
+    error = str(outcomes) if isinstance(outcomes, FloatingPointError) else ""
+    plain = {} if error else {k: float(v) for k, v in outcomes.items()}
+    store.add(number, values, plain, error)
+
+# %% ../../nbs/6_grounding/16_sweeps.ipynb #1942cfb7
+@checked(study=Study, run=function, at_once=size)
 def sweep(
     study: Study,
     run: Callable,  # Function of the values of a run (dict, with `fixed`) -> dict of numbers
     path=None,  # Journal; what it holds is not run again. None: memory
     numbers=None,  # Runs to make; None: all
     progress: bool = False,  # Show a bar
+    at_once: int = 1,  # From 2 on `run` takes a list of so many and returns a list, an error for a divergence
 ):  # DataFrame: a row a finished run
     "Make the runs of a study that are not there yet."
     from tqdm import tqdm
@@ -171,13 +187,13 @@ def sweep(
     store = StudyStore(study, path)
     there = {t.user_attrs["number"] for t in store.trials}
     todo = [k for k in (range(study.runs) if numbers is None else numbers) if k not in there]
-    for number in tqdm(todo, "runs", disable=not progress, mininterval=1):
-        values, error, outcomes = draw_run(study, number, store.trials), "", {}
-        try:
-            outcomes = {k: float(v) for k, v in run(study.fixed | values).items()}
-        except FloatingPointError as diverged:
-            error = str(diverged)
-        store.add(number, values, outcomes, error)
+    parts = [todo[k : k + at_once] for k in range(0, len(todo), at_once)]
+    for part in tqdm(parts, "runs", disable=not progress, mininterval=1):
+        drawn = [draw_run(study, number, store.trials) for number in part]
+        told = [study.fixed | values for values in drawn]
+        made = run(told) if at_once > 1 else [_or_error(run, *told)]
+        for number, values, outcomes in zip(part, drawn, made, strict=True):
+            _keep(store, number, values, outcomes)
     return store.table()
 
 # %% ../../nbs/6_grounding/16_sweeps.ipynb #41992097

@@ -37,7 +37,9 @@ def _read_by_similarity(model, states, padding):
 
 def _read_by_gumbel(model, states, padding):
     products = _products_with_end(model, states, padding)
-    noise = gumbel_noise(products.shape, model.noise, products.dtype) if model.training else None
+    noise = None
+    if model.training:
+        noise = gumbel_noise(products.shape, model.noise, products.dtype).to(products.device)
     return (straight_through_choice(products, model.temperature, noise)[..., None] * states).sum(1)
 
 
@@ -115,21 +117,26 @@ class WholeModel(nn.Module):
     def inputs(
         self,
         states: Tensor,  # Shape (B, S, width)
+        used=None,  # bool (B, S): places that hold a token; a bridge of tokens leaves 0 at others. None: all
     ) -> Tensor:  # Shape (B, S, width of the tower)
         "What the tower reads in place of its token embeddings."
-        y = self.to_inputs(states)
         if self.bridge in ("identity", "linear"):
-            return y * self.scale
+            return self.to_inputs(states) * self.scale
+        used = torch.ones_like(states[..., 0], dtype=torch.bool) if used is None else used
+        y = self.to_inputs(states[used])
         one_token = self.bridge == "gumbel one-hot"
-        noise = gumbel_noise(y.shape, self.noise, y.dtype) if one_token and self.training else None
-        return straight_through_choice(y, self.temperature, noise, hard=one_token) @ self.table
+        noise = (
+            gumbel_noise(y.shape, self.noise, y.dtype).to(y.device) if one_token and self.training else None
+        )
+        chosen = straight_through_choice(y, self.temperature, noise, hard=one_token)
+        return torch.zeros_like(states).masked_scatter(used[..., None], chosen @ self.table)
 
     def forward(
         self,
         ids: Tensor,  # Source tokens, int64, shape (B, S); each row holds the end token
     ) -> Tensor:  # Unit features, shape (B, D)
         "Features of the source texts in the tower's space."
-        inputs = self.inputs(self.states(ids))
+        inputs = self.inputs(self.states(ids), ids != 0)
         return F.normalize(encode_inputs(self.tower[0], inputs, self._place(ids)), dim=-1)
 
     def _place(self, ids):
@@ -180,18 +187,19 @@ def train_whole_model(
     model.tower[0].requires_grad_(False)
     order, features, history = torch.Generator().manual_seed(seed), [], []
 
-    def of_batch():
-        rows = torch.randperm(len(ids), generator=order)[:batch_size]
-        features[:] = [*(f[rows] for f in frozen), model(trim_padding(ids[rows]))]
+    def of_batch(rows, written):
+        features[:] = [*(f[rows] for f in frozen), written]
         return loss(features)
 
     def batch_loss(step):
-        return sum(of_batch() for _ in range(accumulate)) / accumulate
+        rows = [torch.randperm(len(ids), generator=order)[:batch_size] for _ in range(accumulate)]
+        written = model(trim_padding(ids[torch.cat(rows)])).split(batch_size)
+        return sum(map(of_batch, rows, written)) / accumulate
 
     def note(state):
         history.append(dict(step=state.step, loss=state.loss.item(), **cosines_with_frozen(features)))
 
-    optimizer = torch.optim.AdamW(model.parameters(), learning_rate)
+    optimizer = torch.optim.AdamW(model.parameters(), learning_rate, fused=True)
     model.train()
     train(batch_loss, optimizer, steps, max_norm=1.0, callbacks=[note])
     model.eval()
