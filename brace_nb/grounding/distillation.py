@@ -33,7 +33,7 @@ def _moved(pictures, rng, most=6):
     "Normalized pictures (B, 3, S, S), each shifted by up to `most` pixels and a little brighter or darker."
     shift = torch.from_numpy(rng.integers(-most, most + 1, (len(pictures), 2)))
     moved = torch.stack([p.roll(tuple(s), (1, 2)) for p, s in zip(pictures, shift.tolist())])
-    return moved * torch.from_numpy(rng.uniform(0.85, 1.15, (len(pictures), 1, 1, 1))).to(moved.dtype)
+    return moved * torch.from_numpy(rng.uniform(0.85, 1.15, (len(pictures), 1, 1, 1))).to(moved)
 
 
 @checked(pictures=floats("P C S S"), seen=floats("P D"), tokens=integers("T L"), read=floats("T D"))
