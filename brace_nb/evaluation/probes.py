@@ -48,10 +48,10 @@ def _labeled(part, what):
     return x, y
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #755b6fd6
-def _standardized(train, val, test, prepare):
-    "Features of three splits, scaled by the mean and deviation of the first, with their prepared labels."
-    parts = []
-    for name, part in (("train", train), ("val", val), ("test", test)):
+def _standardized(train, val, test, prepare, others=()):
+    "Features of the splits, scaled by the mean and deviation of the first, with their prepared labels."
+    parts, splits = [], (("train", train), ("val", val), ("test", test))
+    for name, part in (*splits, *((f"others[{i}]", part) for i, part in enumerate(others))):
         x, y = _labeled(part, name)
         parts.append((x, prepare(y, name)))
     widths = {x.shape[1] for x, _ in parts}
@@ -149,11 +149,17 @@ def linear_probe(
     test,  # The same, looked at once
     strengths=STRENGTHS,  # Values of C to choose from, inverse regularization
     max_iter: int = 2000,  # Iterations of lbfgs for each fit
-) -> dict:  # As `classify` on test, with ece, train_accuracy, val_accuracy, C, path, iterations, labels
+    others=(),  # Further tests of the same fit, (features, labels) each
+) -> (
+    dict
+):  # As `classify` on test, with ece, train_accuracy, val_accuracy, C, path, iterations, labels, others
     "Multinomial logistic regression on frozen features (Alain & Bengio 2016; Radford et al. 2021, A.3)."
     names = _class_names(train)
-    parts = _standardized(train, val, test, lambda y, what: np.searchsorted(names, _known(y, names, what)))
-    (x, y), (xv, yv), (xt, yt) = parts
+
+    def numbers(y, what):
+        return np.searchsorted(names, _known(y, names, what))
+
+    (x, y), (xv, yv), (xt, yt), *more = _standardized(train, val, test, numbers, others)
     path = _strength_path(x, y, xv, yv, strengths, max_iter)
     both, labels = np.concatenate([x, xv]), np.concatenate([y, yv])
     model, iterations = _refit(path, both, labels, max_iter)
@@ -165,6 +171,7 @@ def linear_probe(
         path=path,
         iterations=iterations,
         labels=names,
+        others=[classify(model.predict_log_proba(xo), yo) for xo, yo in more],
     )
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #62bc8851
