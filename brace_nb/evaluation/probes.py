@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -75,8 +76,8 @@ def _fit(model, x, y):
 STRENGTHS = tuple(float(f"1e{e}") for e in range(-6, 7))  # of C; the larger, the weaker the regularization
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #7b74885e
-def _known(y, names, what):
-    "Labels after a check that training has them all."
+def _known(names, y, what):
+    "Places of labels among the names, after a check that training has them all."
     if y.ndim != 1:
         raise ValueError(
             f"{what}: labels must be one for each row; got shape {y.shape}. "
@@ -88,7 +89,7 @@ def _known(y, names, what):
             f"{what} holds labels {absent[:5].tolist()} that do not occur in training. "
             "Drop these rows, or split so that train has every class."
         )
-    return y
+    return np.searchsorted(names, y)
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #581c1427
 def _class_names(train):
@@ -155,11 +156,7 @@ def linear_probe(
 ):  # As `classify` on test, with ece, train_accuracy, val_accuracy, C, path, iterations, labels, others
     "Multinomial logistic regression on frozen features (Alain & Bengio 2016; Radford et al. 2021, A.3)."
     names = _class_names(train)
-
-    def numbers(y, what):
-        return np.searchsorted(names, _known(y, names, what))
-
-    (x, y), (xv, yv), (xt, yt), *more = _standardized(train, val, test, numbers, others)
+    (x, y), (xv, yv), (xt, yt), *more = _standardized(train, val, test, partial(_known, names), others)
     path = _strength_path(x, y, xv, yv, strengths, max_iter)
     both, labels = np.concatenate([x, xv]), np.concatenate([y, yv])
     model, iterations = _refit(path, both, labels, max_iter)
