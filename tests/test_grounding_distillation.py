@@ -30,10 +30,10 @@ def test_a_student_comes_closer_and_repeats_exactly():
     shape = dict(embed_dim=16, image_model="test_vit", image_size=32, text_width=32, text_heads=2)
     config, answers = EncoderConfig(**shape, vocab_size=400, context_length=16), unit(12, 16, seed=3)
 
-    def taught(steps):
+    def taught(steps, **how):
         student = build_encoder(config, tokenizer)
         planes = student.preprocess(tuples.images("noto", ids, 32))
-        how = dict(steps=steps, batch_size=12, learning_rate=3e-3)
+        how |= dict(steps=steps, batch_size=12, learning_rate=3e-3)
         losses = distil_encoder(student, planes, answers, tokenizer(names), answers, **how)
         return losses, float((torch.from_numpy(student.encode_texts(names)) * answers).sum(1).mean())
 
@@ -41,3 +41,7 @@ def test_a_student_comes_closer_and_repeats_exactly():
     again, _ = taught(15)
     _, before = taught(1)
     assert losses == again and losses[-1] < losses[0] and near > before + 0.1
+    mixed, _ = taught(3, precision="bfloat16")
+    assert mixed == pytest.approx(losses[:3], rel=0.05) and mixed != losses[:3]
+    with pytest.raises(ValueError, match="precision must be 'auto'"):
+        taught(1, precision="half")

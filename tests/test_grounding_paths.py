@@ -31,6 +31,21 @@ def test_a_path_starts_untrained_and_keeps_equal_intervals():
     assert torch.allclose(path[-1], longer[-1], atol=1e-6)
 
 
+def test_trainings_side_by_side_do_not_touch_each_other():
+    "As the notebook on intervals has them: sums of losses of disjoint weights."
+    tokens, how = tokens_of(2, 9), dict(batch_size=4, learning_rate=1e-3, intervals=2, length=5)
+
+    def both(features):
+        return contrast(features[:2]) + 3 * contrast(features[2:])
+
+    alone = training_path(TextStudents([0, 1], 20, 6, 19, width=8), tokens, tokens, contrast, **how)
+    together = TextStudents([0, 1, 0, 1], 20, 6, 19, width=8)
+    path = training_path(together, tokens.repeat(2, 1, 1), tokens.repeat(2, 1, 1), both, **how)
+    first, second = path.split(18, 1)
+    assert torch.allclose(first, alone, atol=1e-5) and not torch.allclose(path[0, :18], path[-1, :18])
+    assert torch.allclose(second, alone, atol=1e-2)  # Adam divides the scale out, but for its epsilon
+
+
 def test_a_rotation_is_no_movement():
     x = F.normalize(torch.randn(40, 5, generator=torch.Generator().manual_seed(1)), dim=-1).double()
     turn, _ = torch.linalg.qr(torch.randn(5, 5, generator=torch.Generator().manual_seed(2)).double())

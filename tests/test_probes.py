@@ -292,6 +292,18 @@ def test_linear_probe_ignores_units_and_the_test_split_decides_nothing():
     )  # the simplest of equals
 
 
+def test_other_tests_of_one_fit_are_those_of_a_fit_of_its_own():
+    train, val, test = clusters(1)
+    later = (test[0] + 0.5, test[1])
+    report = linear_probe(train, val, test, strengths=[0.1, 1.0], others=[later, test])
+    alone = linear_probe(train, val, later, strengths=[0.1, 1.0])
+    assert [r["top1"] for r in report["others"]] == [alone["top1"], report["top1"]]
+    assert np.array_equal(report["others"][0]["predictions"], alone["predictions"])
+    assert not np.array_equal(alone["predictions"], report["predictions"]) and alone["others"] == []
+    with pytest.raises(ValueError, match=r"others\[0\] holds labels \[99\]"):
+        linear_probe(train, val, test, others=[(test[0], test[1] * 0 + 99)])
+
+
 def test_linear_probe_takes_names_torch_and_constant_features():
     train, val, test = clusters(3)
     names = np.array(["b", "a", "c"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -48,10 +49,10 @@ def _labeled(part, what):
     return x, y
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #755b6fd6
-def _standardized(train, val, test, prepare):
-    "Features of three splits, scaled by the mean and deviation of the first, with their prepared labels."
-    parts = []
-    for name, part in (("train", train), ("val", val), ("test", test)):
+def _standardized(train, val, test, prepare, others=()):
+    "Features of the splits, scaled by the mean and deviation of the first, with their prepared labels."
+    parts, splits = [], (("train", train), ("val", val), ("test", test))
+    for name, part in (*splits, *((f"others[{i}]", part) for i, part in enumerate(others))):
         x, y = _labeled(part, name)
         parts.append((x, prepare(y, name)))
     widths = {x.shape[1] for x, _ in parts}
@@ -75,8 +76,8 @@ def _fit(model, x, y):
 STRENGTHS = tuple(float(f"1e{e}") for e in range(-6, 7))  # of C; the larger, the weaker the regularization
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #7b74885e
-def _known(y, names, what):
-    "Labels after a check that training has them all."
+def _known(names, y, what):
+    "Places of labels among the names, after a check that training has them all."
     if y.ndim != 1:
         raise ValueError(
             f"{what}: labels must be one for each row; got shape {y.shape}. "
@@ -88,7 +89,7 @@ def _known(y, names, what):
             f"{what} holds labels {absent[:5].tolist()} that do not occur in training. "
             "Drop these rows, or split so that train has every class."
         )
-    return y
+    return np.searchsorted(names, y)
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #581c1427
 def _class_names(train):
@@ -149,11 +150,13 @@ def linear_probe(
     test,  # The same, looked at once
     strengths=STRENGTHS,  # Values of C to choose from, inverse regularization
     max_iter: int = 2000,  # Iterations of lbfgs for each fit
-) -> dict:  # As `classify` on test, with ece, train_accuracy, val_accuracy, C, path, iterations, labels
+    others=(),  # Further tests of the same fit, (features, labels) each
+) -> (
+    dict
+):  # As `classify` on test, with ece, train_accuracy, val_accuracy, C, path, iterations, labels, others
     "Multinomial logistic regression on frozen features (Alain & Bengio 2016; Radford et al. 2021, A.3)."
     names = _class_names(train)
-    parts = _standardized(train, val, test, lambda y, what: np.searchsorted(names, _known(y, names, what)))
-    (x, y), (xv, yv), (xt, yt) = parts
+    (x, y), (xv, yv), (xt, yt), *more = _standardized(train, val, test, partial(_known, names), others)
     path = _strength_path(x, y, xv, yv, strengths, max_iter)
     both, labels = np.concatenate([x, xv]), np.concatenate([y, yv])
     model, iterations = _refit(path, both, labels, max_iter)
@@ -165,6 +168,7 @@ def linear_probe(
         path=path,
         iterations=iterations,
         labels=names,
+        others=[classify(model.predict_log_proba(xo), yo) for xo, yo in more],
     )
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #62bc8851

@@ -48,7 +48,7 @@ def training_path(
         return learning_rate * (1 - step / steps) if falling else learning_rate
 
     look()
-    optimizer = torch.optim.AdamW(encoders.parameters(), learning_rate)
+    optimizer = torch.optim.AdamW(encoders.parameters(), learning_rate, fused=True)
     train(batch_loss, optimizer, steps, learning_rate=rate, callbacks=[look])
     return torch.stack(kept)
 

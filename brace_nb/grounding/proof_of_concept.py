@@ -145,12 +145,13 @@ def train_noisy_encoders(
     features: int = 16,  # F
     noise: float = 0.2,  # Standard deviation per dimension
     change=None,  # Function of a batch, (n, B, F) -> (n, B, F), applied before the loss in training only
+    device: str = "cpu",  # Where it computes; every draw is made on the CPU
     **options,  # Of `cube_loss`; weights="learned" adds a parameter per region
 ) -> list:  # One dict per report: step, loss, accuracy, either_sign, positive, negative
     "Train `NoisyEncoders` with a loss on the cube (thesis, section 5.6)."
     _check_training(steps, batch_size, items)
-    model, history = NoisyEncoders(n, items, features, noise, seed), []
-    loss = TupleLoss(n, measure, kind, batch_size, scale, projection, features, options)
+    model, history = NoisyEncoders(n, items, features, noise, seed).to(device), []
+    loss = TupleLoss(n, measure, kind, batch_size, scale, projection, features, options).to(device)
 
     def of_batch(step):
         xs = model(torch.randperm(items, generator=model.generator)[:batch_size])
