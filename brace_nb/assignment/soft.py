@@ -58,7 +58,7 @@ def gumbel_rounds(s, temperature, noise, generator, soft=True):
         if soft:
             plan = plan + torch.where(wins[..., None], torch.where(wins[..., None], z, 0.0).softmax(-1), 0.0)
         taken = taken.scatter(-1, torch.where(wins, j, m)[:, None], True)
-    return found, soft
+    return found, plan
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #14dd2f76
 @checked(s=floats("B n m>0"), steps=size, coldest=positive)
