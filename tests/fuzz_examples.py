@@ -453,7 +453,7 @@ LEFT_OUT = {
     "assignment": {
         "inverse_document_frequency sentence_encoder": "need a sentence encoder",
         "read_judgements": "files",
-        "train_network train_six_layers": "train",
+        "train_network train_networks train_six_layers": "train",
     },
     "evaluation": {
         "compare_models layer_features": "models",

@@ -16,6 +16,7 @@ from brace_nb.assignment import (
     optimal_matrix,
     sample_matrices,
     train_network,
+    train_networks,
     train_six_layers,
 )
 
@@ -124,3 +125,43 @@ def test_unknown_networks_are_named():
     ):
         with pytest.raises(ValueError, match="Choose one of thesis, baseline"):
             call()
+
+
+def test_networks_that_learn_together_learn_as_alone():
+    how, shape = dict(steps=6, batch_size=8, every=5), (4, 5)
+    asked = list(zip((0.1, None, 1.0), (2, 2, 3)))
+    made = [AssignmentNetwork("transformer", shape, seed=s) for s in range(3)]
+    temperatures, seeds = map(list, zip(*asked))
+    x = sample_matrices("uniform", (20, *shape), 9)
+    together = train_networks(made, temperatures=temperatures, seeds=seeds, **how)
+    for i, (temperature, seed) in enumerate(asked):
+        network = AssignmentNetwork("transformer", shape, seed=i)
+        alone = train_network(network, temperature=temperature, seed=seed, **how)
+        for one, other in zip(alone.history, together[i].history):
+            assert one["step"] == other["step"] and one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+        with torch.no_grad():  # weights without a gradient go either way: compare what the loss sees
+            one, other = (n(x).softmax(-1) for n in (network, together[i].network))
+        assert torch.allclose(one, other, atol=1e-3)
+        assert together[i].network is made[i] and not made[i].training
+
+
+def test_a_silent_network_leaves_and_the_others_learn_on_as_they_were():
+    how = dict(steps=220, learning_rate=3e-3, n=4, every=20)
+    both = train_six_layers([dict(kind="v3"), dict(kind="ce")], [0, 1], **how)
+    alone = train_six_layers([dict(kind="ce")], [0, 1], **how)
+    assert (both.trained[0] < 220).all() and (both.trained[1] == 220).all()
+    assert both.steps.tolist() == alone.steps.tolist()
+    assert np.allclose(both.entropy[:, 1], alone.entropy[:, 0], atol=1e-4)
+    assert np.allclose(both.scores[1], alone.scores[0], atol=1e-3)
+    assert not both.scores[0].any() and (both.final["dead"][0] == 1).all() and not both.loss[-1, 0].any()
+
+
+def test_a_network_at_rest_is_trained_no_longer():
+    how = dict(learning_rate=3e-3, n=4, every=50, patience=60)
+    found = train_six_layers([dict(kind="ce"), dict(kind="v1")], [0], steps=900, **how)
+    rested = int(found.trained[0, 0])
+    assert rested % 60 == 0 and 120 <= rested < 900 == found.trained[1, 0]  # v1 falls without end
+    at = found.steps >= rested - 1
+    assert np.ptp(found.loss[at, 0, 0]) == 0 and np.ptp(found.loss[at, 1, 0]) > 1
+    short = train_six_layers([dict(kind="v3")], [0], steps=900, **how)
+    assert short.steps[-1] == short.trained.max() - 1 < 899  # it ends when none is left

@@ -32,6 +32,6 @@ __getattr__, __dir__, __all__ = lazy(
     "SentenceTokens",
     network="agreement_loss agreement_loss_floor line_loss ARCHITECTURES AssignmentNetwork "
     "NetworkArchitecture SIX_LAYER_NETWORKS SixLayerStack",
-    training="compare_methods diagonal_hit_rate optimal_matrix SixLayerTraining train_network "
-    "train_six_layers TrainedNetwork",
+    training="compare_methods optimal_matrix train_network train_networks TrainedNetwork",
+    six_layers="diagonal_hit_rate SixLayerTraining train_six_layers",
 )

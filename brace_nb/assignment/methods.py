@@ -123,7 +123,7 @@ def _recursive_top2(x, sign, o):
 def _gumbel(x, sign, o):
     s, flip = short_first(x * sign)
     generator = torch.Generator().manual_seed(o["seed"])
-    found = gumbel_rounds(s, o["temperature"], o["noise"], generator)[0]
+    found = gumbel_rounds(s, o["temperature"], o["noise"], generator, soft=False)[0]
     return *ordered_pairs(found, s.shape[-2], flip), None
 
 

@@ -38,14 +38,14 @@ def _winners(z, own):
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #58787266
 @checked(s=floats("B n m>0"), temperature=positive, noise=nonnegative, generator=torch.Generator)
-def gumbel_rounds(s, temperature, noise, generator):
-    "Cell of every slice of s (B, slices, cells), and the softmax of the round that fixed it."
+def gumbel_rounds(s, temperature, noise, generator, soft=True):
+    "Cell of every slice of s (B, slices, cells), and (where asked) the softmax of the round that fixed it."
     if s.isnan().any():
         raise ValueError(
             "scores must not be NaN. Find the diverged step upstream, or forbid cells with -inf."
         )
     B, n, m = s.shape
-    found, soft = s.new_full((B, n), -1, dtype=torch.int64), torch.zeros_like(s)
+    found, plan = s.new_full((B, n), -1, dtype=torch.int64), torch.zeros_like(s)
     taken = torch.zeros(B, 1, m + 1, dtype=torch.bool, device=s.device)
     own = torch.arange(n, device=s.device).expand(B, n)
     for _ in range(n):
@@ -55,9 +55,10 @@ def gumbel_rounds(s, temperature, noise, generator):
         if not wins.any():
             break
         found = torch.where(wins, j, found)
-        soft = soft + torch.where(wins[..., None], torch.where(wins[..., None], z, 0.0).softmax(-1), 0.0)
+        if soft:
+            plan = plan + torch.where(wins[..., None], torch.where(wins[..., None], z, 0.0).softmax(-1), 0.0)
         taken = taken.scatter(-1, torch.where(wins, j, m)[:, None], True)
-    return found, soft
+    return found, plan
 
 # %% ../../nbs/4_assignment/01g_soft.ipynb #14dd2f76
 @checked(s=floats("B n m>0"), steps=size, coldest=positive)

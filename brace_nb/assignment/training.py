@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.func import functional_call, stack_module_state, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .losses import assignment_loss, best_permutation
 from .metrics import agreement, sample_matrices, to_matrix
-from .network import AssignmentNetwork, SixLayerStack, agreement_loss, line_loss
+from .network import AssignmentNetwork, agreement_loss, line_loss
 from .solvers import assign
-from ..core import Bar, as_tensor, like, train
-from ..core.arguments import checked, finite, floats, tensor
+from ..core import train
+from ..core.arguments import checked, floats, tensor
 
 # %% auto #0
-__all__ = ['TrainedNetwork', 'optimal_matrix', 'train_network', 'compare_methods', 'diagonal_hit_rate', 'SixLayerTraining',
-           'train_six_layers']
+__all__ = ['TrainedNetwork', 'optimal_matrix', 'train_networks', 'train_network', 'compare_methods']
 
 # %% ../../nbs/4_assignment/07_training.ipynb #4a895ae6
 class TrainedNetwork(NamedTuple):
@@ -40,11 +39,11 @@ def _line_precision(y, truth):
     return (y.argmax(_along(y)) == truth.to(torch.uint8).argmax(_along(y))).double().mean().item()
 
 
-def _network_loss(logits, last, temperature):
+def _network_loss(logits, truth, temperature):
     "The loss of a batch: between assignments, or plain when there is no temperature."
     if temperature is None:
-        return line_loss(logits, last["truth"])
-    return agreement_loss(last["y"], last["truth"], temperature)
+        return line_loss(logits, truth)
+    return agreement_loss(logits.softmax(_along(logits)), truth, temperature)
 
 
 @checked(x=floats("... h w"))
@@ -56,6 +55,88 @@ def optimal_matrix(
     return to_matrix(a.rows, a.cols, x.shape)
 
 # %% ../../nbs/4_assignment/07_training.ipynb #91bea7b7
+def _together(networks):
+    "Weights of alike networks as one stack, and a function from it and inputs (N, ...) to outputs."
+
+    def one(weights, x):
+        return functional_call(networks[0], weights, (x,))
+
+    def alone(_, x):
+        return networks[0](x[0])[None]
+
+    def stacked(weights, x):
+        with sdpa_kernel(SDPBackend.MATH):  # the others do not know stacks
+            return vmap(one)(weights, x)
+
+    if len(networks) == 1:
+        return dict(networks[0].named_parameters()), alone
+    return stack_module_state(networks)[0], stacked
+
+
+def _examples(seeds, shape, step, device):
+    "Matrices and their best assignments (N, batch, h, w), for networks with these seeds."
+    drawn = {s: sample_matrices("uniform", shape, seed=(s + 1) * 10_000_019 + step) for s in sorted({*seeds})}
+    best = {s: optimal_matrix(x) for s, x in drawn.items()}
+    return [torch.stack([of[s] for s in seeds]).to(device) for of in (drawn, best)]
+
+# %% ../../nbs/4_assignment/07_training.ipynb #ad0f68b1
+class _NetworkCourse:
+    "The loss of a step of networks that learn together, and what is noted after it."
+
+    def __init__(self, networks, temperatures, seeds, batch_size, every):
+        self.weights, self.answers = _together(networks)
+        self.temperatures, self.seeds, self.every = temperatures, seeds, every
+        self.shape, self.device = (batch_size, *networks[0].shape), next(networks[0].parameters()).device
+        self.history = [[] for _ in networks]
+
+    def loss(self, step):
+        x, self.truth = _examples(self.seeds, self.shape, step, self.device)
+        self.y = self.answers(self.weights, x)
+        each = zip(self.y, self.truth, self.temperatures)
+        self.losses = torch.stack([_network_loss(y, t, temperature) for y, t, temperature in each])
+        return self.losses.sum()
+
+    def note(self, state):
+        if state.step % self.every == 0 or state.step == state.steps - 1:
+            found = zip(self.history, self.losses.tolist(), self.y.detach(), self.truth)
+            for history, loss, y, t in found:
+                history.append(dict(step=state.step, loss=loss, precision=_line_precision(y, t)))
+
+    def finish(self, networks):
+        "The networks with what they learned, in evaluation mode, and their histories."
+        if len(networks) > 1:
+            with torch.no_grad():
+                for i, network in enumerate(networks):
+                    for name, p in network.named_parameters():
+                        p.copy_(self.weights[name][i])
+        return [TrainedNetwork(n.eval(), h) for n, h in zip(networks, self.history)]
+
+# %% ../../nbs/4_assignment/07_training.ipynb #58fe0ccf
+def train_networks(
+    networks: list,  # Alike but for their weights; trained in place, together
+    steps: int = 1000,  # Batches
+    batch_size: int = 100,  # Fresh matrices of each, for each seed
+    learning_rate: float = 2e-3,  # Peak of AdamW's, one cosine down to 0
+    temperatures: list | None = None,  # One a network, as `train_network` takes it; None for its default
+    every: int = 100,  # Steps between entries of the history
+    seeds: list | None = None,  # One a network: of its matrices; None for 0
+    device: str = "cpu",
+) -> list[TrainedNetwork]:  # One a network, as if each had been trained alone
+    "Teach several networks at once, one stack of weights: much faster for small ones."
+    temperatures = temperatures or [0.1] * len(networks)
+    networks, seeds = [n.train().to(device) for n in networks], seeds or [0] * len(networks)
+    course = _NetworkCourse(networks, temperatures, seeds, batch_size, every)
+    optimizer = torch.optim.AdamW(course.weights.values(), learning_rate, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, max(2, steps + 1))
+
+    def note(state):
+        schedule.step()
+        course.note(state)
+
+    train(course.loss, optimizer, steps, callbacks=[note])
+    return course.finish(networks)
+
+
 def train_network(
     network: AssignmentNetwork,  # To be trained, in place
     steps: int = 1000,  # Batches
@@ -64,27 +145,11 @@ def train_network(
     temperature: float | None = 0.1,  # Of `agreement_loss`; 1 is the thesis; None trains with `line_loss`
     every: int = 100,  # Steps between entries of the history
     seed: int = 0,  # Of the matrices
+    device: str = "cpu",
 ) -> TrainedNetwork:  # The network and its history
     "Teach a network the best assignment of uniform matrices (thesis 6.4.7.2)."
-    network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), learning_rate, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, max(2, steps + 1))
-    last, history = {}, []
-
-    def loss(step):
-        x = sample_matrices("uniform", (batch_size, *network.shape), seed=(seed + 1) * 10_000_019 + step)
-        last["truth"], y = optimal_matrix(x), network(x)
-        last["y"] = y.softmax(_along(y))
-        return _network_loss(y, last, temperature)
-
-    def note(state):
-        schedule.step()
-        if state.step % every == 0 or state.step == steps - 1:
-            precision = _line_precision(last["y"].detach(), last["truth"])
-            history.append(dict(step=state.step, loss=state.loss.item(), precision=precision))
-
-    train(loss, optimizer, steps, callbacks=[note])
-    return TrainedNetwork(network.eval(), history)
+    how = dict(temperatures=[temperature], every=every, seeds=[seed], device=device)
+    return train_networks([network], steps, batch_size, learning_rate, **how)[0]
 
 # %% ../../nbs/4_assignment/07_training.ipynb #5474d599
 def _share_valid(y):
@@ -117,128 +182,3 @@ def compare_methods(
         f1 = agreement(y["stepped"], truth).f1.mean().item()
         found.append(dict(method=name, precision=precision, f1=f1, valid=_share_valid(y["argmax"])))
     return found
-
-# %% ../../nbs/4_assignment/07_training.ipynb #8cc277d8
-_RUN = dict(kind="ce", method="exact", factor=False, straight_through=False)
-
-
-def _permutations(x, runs):
-    "Run -> permutations of its scores x (R, S, ...), where its loss needs some."
-    needed = [(r["kind"] != "ce" or r["factor"]) and not r["straight_through"] for r in runs]
-    perms = {}
-    for method in {r["method"] for r, need in zip(runs, needed) if need}:
-        at = [i for i, r in enumerate(runs) if r["method"] == method]
-        perms |= dict(zip(at, best_permutation(x[at].detach(), method)))
-    return perms
-
-# %% ../../nbs/4_assignment/07_training.ipynb #ff85917e
-def _same_loss(run):
-    "Runs with the same of this are one call; the method only matters for a straight-through gradient."
-    return run["kind"], run["factor"], run["straight_through"], run["straight_through"] and run["method"]
-
-
-def _stack_losses(x, runs, count):
-    "Loss of every network (R * count)."
-    x = x.unflatten(0, (len(runs), count))
-    perms, found = _permutations(x, runs), [None] * len(runs)
-    for kind, factor, through, method in {_same_loss(r) for r in runs}:
-        at = [i for i, r in enumerate(runs) if _same_loss(r) == (kind, factor, through, method)]
-        if through:
-            known = dict(method=method, straight_through=True)
-        else:
-            known = dict(perm=torch.stack([perms[i] for i in at]) if at[0] in perms else None)
-        for i, loss in zip(at, assignment_loss(x[at], kind, factor=factor, eps=1e-6, **known)):
-            found[i] = loss
-    return torch.stack(found)
-
-# %% ../../nbs/4_assignment/07_training.ipynb #0cf1e0d8
-@checked(scores=finite("... n n"))
-def diagonal_hit_rate(
-    scores: Tensor | np.ndarray,  # Shape (..., n, n)
-) -> Tensor | np.ndarray:  # Share of rows whose only largest score is on the diagonal, float64, shape (...)
-    "Diagonal hit rate."
-    x = as_tensor(scores, "scores").detach()
-    d = x.diagonal(dim1=-2, dim2=-1)
-    return like(((x >= d[..., None]).sum(-1) == 1).double().mean(-1), scores)
-
-
-def _ends(x):
-    "What is left of scores x (N, draws, n, n) in the end, one number per network."
-    dead, mean = (x == 0).all(1), x.mean(1)
-    return dict(
-        hits=diagonal_hit_rate(x).mean(-1),
-        entropy=assignment_loss(x, "ce").mean(-1),
-        dead=dead.double().mean((-2, -1)),
-        dead_diagonal=dead.diagonal(dim1=-2, dim2=-1).double().mean(-1),
-        varies=x.std(1).mean((-2, -1)) / mean.flatten(-2).std(-1).clamp(min=1e-12),
-    )
-
-# %% ../../nbs/4_assignment/07_training.ipynb #a0b51edb
-class SixLayerTraining(NamedTuple):
-    "Curves and ends of training runs; R runs, S seeds, T recorded steps."
-
-    steps: np.ndarray  # Recorded steps, int64, shape (T,)
-    loss: np.ndarray  # Own loss, mean of the last batch, float64, shape (T, R, S)
-    entropy: np.ndarray  # Cross-entropy against the diagonal, shape (T, R, S)
-    hits: np.ndarray  # Diagonal hit rate, shape (T, R, S)
-    scores: np.ndarray  # Mean scores for fresh noise in the end, float32, shape (R, S, n, n)
-    # "hits", "entropy", "dead" (share of cells that are 0 for all noise), "dead_diagonal" and "varies"
-    # (spread over the noise relative to the spread over the cells), each of shape (R, S)
-    final: dict
-
-
-def _curves(scores, losses, shape):
-    "Own loss, cross-entropy and hit rate of every run and seed, shape (3, R, S)."
-    x = scores.detach()
-    measured = losses.detach(), assignment_loss(x, "ce"), diagonal_hit_rate(x)
-    return torch.stack([a.double().mean(-1).reshape(shape) for a in measured])
-
-# %% ../../nbs/4_assignment/07_training.ipynb #065425b4
-def _noise(seeds, runs, n):
-    "A function that draws the same inputs (runs * seeds, rows, n * n) for every run."
-    generators = [torch.Generator().manual_seed(10_000 + s) for s in seeds]
-
-    def draw(rows):
-        drawn = [torch.randn(rows, n * n, generator=g) for g in generators]
-        return torch.stack(drawn).repeat(runs, 1, 1)
-
-    return draw
-
-
-def _summary(curves, x, shape):
-    "What is returned, from (step, curves) pairs and the last scores x (N, draws, n, n)."
-    steps, values = zip(*curves)
-    final = {k: v.double().reshape(shape).numpy() for k, v in _ends(x).items()}
-    means = x.mean(1).reshape(*shape, *x.shape[-2:]).numpy()
-    return SixLayerTraining(np.array(steps), *torch.stack(values, 1).numpy(), means, final)
-
-# %% ../../nbs/4_assignment/07_training.ipynb #a2a7c321
-def train_six_layers(
-    runs: list[dict],  # Each with kind, and where wanted method, factor, straight_through
-    seeds: list[int],  # Each run is repeated for each
-    steps: int = 2000,  # Steps of AdamW, each on fresh noise
-    learning_rate: float = 1e-3,  # Of AdamW
-    n: int = 10,  # Side of the matrix of scores
-    network: str = "thesis",  # A key of `SIX_LAYER_NETWORKS`
-    batch_size: int = 1,  # Noise vectors per step
-    every: int = 50,  # Steps between records
-    progress: bool = False,  # Show a bar?
-) -> SixLayerTraining:  # Curves and ends
-    "Train every run with every seed at once (thesis 6.7.3)."
-    runs, shape = [_RUN | r for r in runs], (len(runs), len(seeds))
-    model = SixLayerStack([s for _ in runs for s in seeds], n, network)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.01, fused=True)
-    draw, last, curves = _noise(seeds, len(runs), n), {}, []
-
-    def loss(step):
-        last["scores"] = model(draw(batch_size))
-        last["losses"] = _stack_losses(last["scores"], runs, len(seeds))
-        return last["losses"].mean(-1).sum()
-
-    def note(state):
-        if state.step % every == 0 or state.step == steps - 1:
-            curves.append((state.step, _curves(last["scores"], last["losses"], shape)))
-
-    train(loss, optimizer, steps, callbacks=[note, Bar("six layers", progress)])
-    with torch.no_grad():
-        return _summary(curves, model(draw(64)), shape)

@@ -69,14 +69,13 @@ def generalized_overlap(
 # %% ../../nbs/6_grounding/20_boxes.ipynb #ff36322b
 def _right_answers(order, overlap, real, threshold):
     "For answers in order of confidence: right? `overlap` (N, Q, K), `real` (N, K) objects of the class."
-    free, right = real.copy(), np.zeros(len(order), bool)
-    queries = overlap.shape[1]
-    for place, answer in enumerate(order):
-        image, query = divmod(int(answer), queries)
-        fit = np.where(free[image], overlap[image, query], -1.0)
-        best = fit.argmax()
-        if fit[best] >= threshold:
-            right[place], free[image, best] = True, False
+    fit, right = np.where(real[:, None], overlap, -1.0), np.zeros(len(order), bool)
+    able = (fit.max(-1, initial=-1.0) >= threshold).ravel()[order]
+    for place in np.flatnonzero(able):  # the others overlap no object enough, found or not
+        image, query = divmod(int(order[place]), overlap.shape[1])
+        best = fit[image, query].argmax()
+        if fit[image, query, best] >= threshold:
+            right[place], fit[image, :, best] = True, -1.0
     return right
 
 

@@ -60,6 +60,31 @@ def _layers(width, layers):
         _look_near(layer, width)
     return encoder, decoder
 
+# %% ../../nbs/6_grounding/22_set_predictor.ipynb #de4ffba6
+def _attend(attention, queries, tokens):
+    "An attention of torch, (B, L, width) to (B, S, width), without a mask."
+    weight, bias, width = attention.in_proj_weight, attention.in_proj_bias, queries.shape[-1]
+    heads = attention.num_heads
+    q = F.linear(queries, weight[:width], bias[:width]).unflatten(-1, (heads, -1)).transpose(1, 2)
+    both = F.linear(tokens, weight[width:], bias[width:]).unflatten(-1, (2, heads, -1))
+    found = F.scaled_dot_product_attention(q, *both.permute(2, 0, 3, 1, 4))
+    return attention.out_proj(found.transpose(1, 2).flatten(2))
+
+
+def _encode(layer, x):
+    "An encoder layer of torch, normalized first."
+    y = layer.norm1(x)
+    x = x + _attend(layer.self_attn, y, y)
+    return x + layer.linear2(layer.linear1(layer.norm2(x)).relu())
+
+
+def _decode(layer, q, tokens):
+    "A decoder layer of torch, normalized first."
+    y = layer.norm1(q)
+    q = q + _attend(layer.self_attn, y, y)
+    q = q + _attend(layer.multihead_attn, layer.norm2(q), tokens)
+    return q + layer.linear2(layer.linear1(layer.norm3(q)).relu())
+
 # %% ../../nbs/6_grounding/22_set_predictor.ipynb #e0728edd
 class SetPredictor(nn.Module):
     "Pictures to a set of classes and boxes, in DETR's form."
@@ -95,10 +120,10 @@ class SetPredictor(nn.Module):
         "Answers to a batch of pictures."
         x = self.stem(images.float() / 255 - 0.5).flatten(2).mT + self.token_place
         for layer in self.encoder:
-            x = layer(x)
+            x = _encode(layer, x)
         q, tokens = (self.queries + self.query_place).expand(len(x), -1, -1), x + self.token_place
         for layer in self.decoder:
-            q = layer(q, tokens)
+            q = _decode(layer, q, tokens)
         q = self.norm(q)
         return self.kind(q), (self.box(q) + self.start).sigmoid()
 
