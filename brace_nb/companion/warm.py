@@ -58,6 +58,12 @@ def _worker(request, outputs, work):
         os._exit(code)
 
 # %% ../../nbs/7_companion/08b_warm.ipynb #dcae3cab
+def _exit_code(status: int) -> int:
+    "Exit code of a process that has ended; 128 + signal when it was killed, as in a shell."
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
 def _guard(connection, request, outputs, work):
     "Fork the worker, watch it and the job that asked for it, leave nothing of either."
     os.setsid()
@@ -72,7 +78,7 @@ def _guard(connection, request, outputs, work):
         if ended:
             _end_session(worker)
             with contextlib.suppress(OSError):
-                connection.send(bytes([os.waitstatus_to_exitcode(status) & 255]))
+                connection.send(bytes([_exit_code(status)]))
             os._exit(0)
         readable, _, _ = select.select([connection], [], [], 0.05)
         if readable:  # the job says nothing more: it is gone
