@@ -5,6 +5,7 @@
 # %% ../../nbs/0_core/02_matrix_files.ipynb #dbf1335f
 from __future__ import annotations
 
+import contextlib
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -76,8 +77,7 @@ def _npz_arrays(path):
 
 def _for_numpy(t):
     "A tensor in a type that numpy has: bfloat16 and float8 as float32."
-    known = ("torch.float16", "torch.float32", "torch.float64")
-    return t.float() if t.is_floating_point() and str(t.dtype) not in known else t
+    return t.float() if "bfloat16" in str(t.dtype) or "float8" in str(t.dtype) else t
 
 
 def _safetensors_arrays(path):
@@ -248,8 +248,6 @@ def _columns(path, schema, key):
     import pyarrow.types as is_
 
     asked = [key] if isinstance(key, str) else list(key or [])
-    if len(set(schema.names)) < len(schema.names):
-        raise ValueError(f"{path}: two columns have one name; got {schema.names[:20]}. Rename them.")
     if strange := [c for c in asked if c not in schema.names]:
         raise ValueError(f"{path}: has no columns {strange}; there are {', '.join(schema.names[:20])}.")
     chosen = [schema.field(c) for c in asked]
@@ -263,6 +261,17 @@ def _columns(path, schema, key):
         raise ValueError(f"{path}: {must}; got columns {got}. Choose with `key`.")
     return chosen
 
+# %% ../../nbs/0_core/02_matrix_files.ipynb #6d52ac51
+@contextlib.contextmanager
+def _naming(path):
+    "An error of the parquet reader becomes one that names the file."
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: not a parquet file, or a damaged one: {error}") from error
+
 # %% ../../nbs/0_core/02_matrix_files.ipynb #1b1a156e
 def _matrix_of_columns(path, columns, start):
     "Columns of numbers side by side; missing values are errors."
@@ -275,44 +284,32 @@ def _matrix_of_columns(path, columns, start):
     return np.stack([c.to_numpy(zero_copy_only=False) for c in columns], -1)
 
 
-def _whole(path, batches):
-    "Batches of a parquet file; one that cannot be read is an error that names the file."
-    import pyarrow as pa
-
-    try:
-        yield from batches
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: a damaged parquet file: {error}") from error
-
-
 def _batches(file, path, columns, size):
     "The rows of the columns, `size` at a time."
     names, start = [c.name for c in columns], 0
-    parts = (batch.select(names).columns for batch in _whole(path, file.iter_batches(size, columns=names)))
-    if _is_list(columns[0].type):
-        yield from _matrices(path, (part[0] for part in parts))
-        return
-    for part in parts:
-        yield _matrix_of_columns(path, part, start)
-        start += len(part[0])
+    with _naming(path):
+        parts = (batch.select(names).columns for batch in file.iter_batches(size, columns=names))
+        if _is_list(columns[0].type):
+            yield from _matrices(path, (part[0] for part in parts))
+        for part in parts:
+            yield _matrix_of_columns(path, part, start)
+            start += len(part[0])
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #e5663e3a
 def _open_parquet(path, key):
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with _naming(path):
         file = pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)  # pages, not whole row groups
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: not a parquet file, or a damaged one: {error}") from error
+    if len(set(file.schema_arrow.names)) < len(file.schema_arrow.names):
+        raise ValueError(f"{path}: two columns have one name. Rename one.")
     columns = _columns(path, file.schema_arrow, key)
     kind, dim = columns[0].type, len(columns)
     if _is_list(kind):
         dim = getattr(kind, "list_size", 0) or next((x.shape[1] for x in _batches(file, path, columns, 1)), 0)
         kind = kind.value_type
     if not dim:
-        why = "has no rows, so the number of dimensions is unknown"
-        raise ValueError(f"{path}: {why}. Use a fixed-size list column.")
+        raise ValueError(f"{path}: no rows say how many dimensions there are. Use a fixed-size list column.")
     return MatrixFile(
         path, file.metadata.num_rows, dim, str(kind), lambda size: _batches(file, path, columns, size)
     )
