@@ -49,6 +49,15 @@ def test_figures_are_shown_and_closed(tmp_path):
     assert "image/png" in picture.data and count.text == "0\n"
 
 
+def test_what_a_reader_has_in_a_matplotlibrc_changes_nothing(tmp_path):
+    import matplotlib
+
+    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 20}):
+        cell = "from matplotlib import rcParams as said\nprint(said['lines.linewidth'], said['font.size'])"
+        run_notebook(write(tmp_path / "a.ipynb", cell), tmp_path / "b.ipynb")
+    assert outputs(tmp_path / "b.ipynb")[0].text == "1.5 10.0\n"
+
+
 def test_the_first_error_ends_the_run_and_names_its_cell(tmp_path):
     with pytest.raises(PapermillExecutionError, match="no such thing"):
         source = write(tmp_path / "a.ipynb", "1", "raise KeyError('no such thing')", "open('x', 'w')")
@@ -124,7 +133,7 @@ def test_kill_leaves_nothing_behind(warm, tmp_path, victim):
     fork, sleeper = map(int, (tmp_path / "pids").read_text().split())
     os.kill(job.pid if victim == "job" else fork, signal.SIGKILL)
     assert wait_for(lambda: gone(fork) and gone(sleeper))
-    assert job.wait(timeout=20) != 0
+    assert job.wait(timeout=20) == (-signal.SIGKILL if victim == "job" else 128 + signal.SIGKILL)
     again = client(warm, "modules", tmp_path, stdout=subprocess.DEVNULL)
     assert again.wait(timeout=60) == 7
 
