@@ -3943,6 +3943,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                         'brace_nb.ndim.products.place': ('3_ndim/products.html#place', 'brace_nb/ndim/products.py')},
             'brace_nb.ndim.rankings': { 'brace_nb.ndim.rankings._flat': ('3_ndim/rankings.html#_flat', 'brace_nb/ndim/rankings.py'),
                                         'brace_nb.ndim.rankings._formula': ('3_ndim/rankings.html#_formula', 'brace_nb/ndim/rankings.py'),
+                                        'brace_nb.ndim.rankings._is_small': ('3_ndim/rankings.html#_is_small', 'brace_nb/ndim/rankings.py'),
                                         'brace_nb.ndim.rankings._parsed': ('3_ndim/rankings.html#_parsed', 'brace_nb/ndim/rankings.py'),
                                         'brace_nb.ndim.rankings.is_increasing': ( '3_ndim/rankings.html#is_increasing',
                                                                                   'brace_nb/ndim/rankings.py'),
