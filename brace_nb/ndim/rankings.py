@@ -34,13 +34,13 @@ def _parsed(link):
     except SyntaxError:
         raise ValueError(f"a link must be made of {_KNOWN}; got `{link}`.") from None
 
-# %% ../../nbs/3_ndim/03_rankings.ipynb #9ff3bec6
+# %% ../../nbs/3_ndim/03_rankings.ipynb #07419f0f
 def _is_small(power):
     "Is it a number up to 9? A tower such as 9**9**9 would be computed for ever."
     value = power.operand if isinstance(power, ast.UnaryOp) else power
     return isinstance(value, ast.Constant) and isinstance(value.value, (int, float)) and value.value <= 9
 
-
+# %% ../../nbs/3_ndim/03_rankings.ipynb #9ff3bec6
 def _formula(node, names):
     "Arithmetic on symbols, as an expression of sympy; whatever else the text holds is an error."
     import sympy
