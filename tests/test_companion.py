@@ -38,13 +38,13 @@ from brace_nb.companion import (
     record,
     result_of,
     root,
+    runs,
     save_figure,
     split_tables,
     to_csv,
     use_style,
     write_ledger,
 )
-from brace_nb.companion.runs import _prepare
 
 # --- figures
 
@@ -408,7 +408,7 @@ def test_facts_say_what_a_needed_result_was_made_from_and_not_what_is_in_it(proj
         (out / "result.json").write_text(json.dumps(dict(output=content, fingerprint={"code m": code})))
         e = Experiment("p/e", project / "none.ipynb", "cpu", {}, ["p/need"], [])
         inputs = {"cell 1": "c", "results of p/need": content}
-        facts = json.loads((_prepare(e, inputs) / "run.json").read_text())
+        facts = json.loads((runs._prepare(e, inputs) / "run.json").read_text())
         assert (
             facts["needs"] == ["p/need"] and json.loads((e.folder / "work/inputs.json").read_text()) == inputs
         )
@@ -440,7 +440,7 @@ def test_a_damaged_json_file_is_named_with_its_cure(project, content, says):
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
     assert result_of(e) is None and damaged(e) == ["its result.json is damaged"]
-    assert json.loads((_prepare(e, {"cell 1": "a"}) / "inputs.json").read_text()) == {"cell 1": "a"}
+    assert json.loads((runs._prepare(e, {"cell 1": "a"}) / "inputs.json").read_text()) == {"cell 1": "a"}
 
 
 # --- the command line

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -155,3 +156,9 @@ def test_the_end_of_the_engine_ends_the_forks(tmp_path):
 def test_no_warm_process_is_an_error_after_some_patience(tmp_path):
     with pytest.raises(FileNotFoundError):
         submit(str(tmp_path / "none"), {}, patience=0.1)
+    with socket.socket(socket.AF_UNIX) as left:  # of an engine that was killed: nobody listens
+        left.bind(str(tmp_path / "left"))
+        start = time.monotonic()
+        with pytest.raises(ConnectionRefusedError):
+            submit(str(tmp_path / "left"), {}, patience=600)
+        assert time.monotonic() - start < 300

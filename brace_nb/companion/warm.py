@@ -163,14 +163,15 @@ def submit(
 ) -> int:  # Exit code; 128 + signal of a fork that was killed
     "Have a fork of the warm process do a job; its output is this process's. Ends with the fork."
     request = dict(arguments=arguments, folder=os.getcwd(), environment=environment or dict(os.environ))
-    deadline = time.monotonic() + patience
+    start = time.monotonic()
     with socket.socket(socket.AF_UNIX) as connection:
         while True:
             try:
                 connection.connect(path)
                 break
-            except (FileNotFoundError, ConnectionRefusedError):
-                if time.monotonic() > deadline:
+            except (FileNotFoundError, ConnectionRefusedError) as error:
+                gone = isinstance(error, ConnectionRefusedError) or os.getppid() == 1
+                if time.monotonic() - start > (min(patience, 3) if gone else patience):
                     raise
                 time.sleep(0.05)
         socket.send_fds(connection, [json.dumps(request).encode()], [1, 2])
