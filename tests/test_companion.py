@@ -21,6 +21,8 @@ from brace_nb.companion import (
     METHOD_STYLES,
     PALETTE,
     Experiment,
+    artifacts,
+    collect,
     counts,
     damaged,
     differences,
@@ -36,6 +38,7 @@ from brace_nb.companion import (
     record,
     result_of,
     root,
+    runs,
     save_figure,
     split_tables,
     to_csv,
@@ -267,9 +270,25 @@ def test_parameters_and_profiles(project):
     (project / "data/profiles/cpu.yaml").write_text("all: {device: cpu}\npart/name: {a: 1}\n")
     p = load_profile("cpu")
     assert (p.everywhere, p.experiments, p.requires) == ({"device": "cpu"}, {"part/name": {"a": 1}}, "")
-    with pytest.raises(ValueError, match="known: cpu"):
-        load_profile("tpu")
+    (project / "data/profiles/$(touch DONE).yaml").touch()
+    for name in ("tpu", "../cpu", "$(touch DONE)", "cpu;x", ""):
+        with pytest.raises(ValueError, match="known: cpu"):
+            load_profile(name)
     assert differences({"a": "1", "b": "2"}, {"a": "1", "c": "3"}) == ["c is new", "b is gone"]
+
+
+def test_results_that_a_notebook_does_not_say_it_needs_are_refused(project):
+    for name in ("a/b", "c/d"):
+        (project / f"data/derived/cpu/runs/{name}/out/output").mkdir(parents=True)
+    assert artifacts("a/b").parts[-4:] == ("a", "b", "out", "output")  # outside the engine
+    facts = dict(experiment="e/f", profile="cpu", needs=["a/b"])
+    (project / "run").mkdir(exist_ok=True)
+    (project / "run/run.json").write_text(json.dumps(facts))
+    assert artifacts(name="a/b").parts[-4:-2] == ("a", "b")
+    says = "e/f does not say that it needs the results of "
+    for words, name in ((["c/d"], "c/d"), (["a/b", "smoke"], "a/b for profile 'smoke'")):
+        with pytest.raises(ValueError, match=says + name):
+            artifacts(*words)
 
 
 def test_missing_checkout_says_what_was_expected(tmp_path, monkeypatch):
@@ -379,6 +398,49 @@ def test_experiments_that_end_together_lose_no_facts(project):
 )
 def test_tables_come_back_as_they_were(tables):
     assert split_tables(join_tables(tables)) == tables
+
+
+def test_facts_say_what_a_needed_result_was_made_from_and_not_what_is_in_it(project):
+    found = []
+    for content, code in (("1.5 s", "a"), ("1.7 s", "a"), ("1.7 s", "b")):
+        out = project / "data/derived/cpu/runs/p/need/out"
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "result.json").write_text(json.dumps(dict(output=content, fingerprint={"code m": code})))
+        e = Experiment("p/e", project / "none.ipynb", "cpu", {}, ["p/need"], [])
+        inputs = {"cell 1": "c", "results of p/need": content}
+        facts = json.loads((runs._prepare(e, inputs) / "run.json").read_text())
+        assert (
+            facts["needs"] == ["p/need"] and json.loads((e.folder / "work/inputs.json").read_text()) == inputs
+        )
+        found.append(facts["inputs"])
+    assert found[0] == found[1] and found[0]["cell"] == found[2]["cell"]
+    assert found[0]["results"] != found[2]["results"]
+
+
+CONFLICT = "<<<<<<< ours\n{}\n=======\n{}\n>>>>>>> theirs\n"
+
+
+@pytest.mark.parametrize(
+    "content, says", [(CONFLICT, "unresolved merge conflict"), ('{"a": [', "not readable")]
+)
+def test_a_damaged_json_file_is_named_with_its_cure(project, content, says):
+    e = finished(project, "p/e", {"p/fig": {"": "x\n1\n"}})
+    publish(e)
+    (project / "figures/p/facts.json").write_text(content)
+    with pytest.raises(ValueError, match=f"p/facts.json .*{says}.*Restore it with git, or delete it"):
+        publish(e)
+    (project / "figures/p/facts.json").unlink()
+    assert publish(e) == ["p/facts.json"]
+    write(project, {"a": row()})
+    (project / "figures/claims.json").write_text(content)
+    with pytest.raises(ValueError, match=f"figures/claims.json .*{says}"):
+        collect("cpu")
+    for file in ("out/result.json", "work/inputs.json"):  # our own: made again
+        path = e.folder / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    assert result_of(e) is None and damaged(e) == ["its result.json is damaged"]
+    assert json.loads((runs._prepare(e, {"cell 1": "a"}) / "inputs.json").read_text()) == {"cell 1": "a"}
 
 
 # --- the command line

@@ -167,6 +167,10 @@ def test_a_file_is_old_or_new(tmp_path):
         part.write_text("half")
         raise KeyboardInterrupt
     assert path.read_text() == "two" and list(path.parent.iterdir()) == [path]
+    (path.parent / ".a.4194999.part").touch()  # of a process that was killed
+    (path.parent / ".a.1.part").touch()  # of one that still writes
+    write_atomic(path, "three")
+    assert {p.name for p in path.parent.iterdir()} == {"a", ".a.1.part"}
 
 
 def matrices(folder):
@@ -207,6 +211,63 @@ def test_damaged_and_strange_files_are_named(tmp_path):
     (tmp_path / "x.csv").write_text("1,2")
     with pytest.raises(ValueError, match="must be one of"):
         open_matrix(tmp_path / "x.csv")
+
+
+def test_bad_rows_of_parquet_are_counted_from_the_start_of_the_file(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for bad, says in (([1.0], "the same length, here 2; got others in rows"), (None, "got none in rows")):
+        lists = pa.chunked_array([[[1.0, 2.0]] * 3, [[1.0, 2.0], bad, [1.0, 2.0]]], pa.list_(pa.float32()))
+        pq.write_table(pa.table(dict(e=lists)), tmp_path / "x.parquet", row_group_size=3)
+        for read in (read_arrays, lambda path: list(open_matrix(path).chunks(2))):
+            with pytest.raises(ValueError, match=rf"x.parquet.*{says} \[4\]"):
+                read(tmp_path / "x.parquet")
+    twice = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], ["a", "a"])
+    pq.write_table(twice, tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="x.parquet: two columns have one name"):
+        open_matrix(tmp_path / "x.parquet")
+
+
+def harmful(path):
+    class Harm:
+        def __reduce__(self):
+            return (open, (str(path), "w"))
+
+    return np.array([Harm()], object)
+
+
+HEADERS = ["__import__('os').system('exit 1')", "(" * 300, "[1, 2]"]
+HEADERS += [
+    f"{{'descr': {d}, 'fortran_order': False, 'shape': {s}}}"
+    for d, s in (("'O'", "(2, 2)"), ("None", "(1,)"))
+]
+HEADERS += ["{'descr': '<f4', 'fortran_order': False, 'shape': (True, 5)}"]
+
+
+def test_no_file_runs_code_and_every_strange_header_is_named(tmp_path):
+    for header in HEADERS:
+        text = header.ljust(500).encode() + b"\n"
+        content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64)
+        (tmp_path / "x.npy").write_bytes(content)
+        with pytest.raises(ValueError, match="x.npy"):
+            open_matrix(tmp_path / "x.npy")
+    np.savez(tmp_path / "x.npz", x=harmful(tmp_path / "DONE"))
+    np.save(tmp_path / "x.npy", harmful(tmp_path / "DONE"), allow_pickle=True)
+    torch.save(dict(x=torch.ones(2, 2)), tmp_path / "t.npz")
+    for name in ("x.npz", "x.npy", "t.npz"):
+        for read in (open_matrix, read_arrays):
+            with pytest.raises(ValueError, match=name):
+                read(tmp_path / name)
+    assert not (tmp_path / "DONE").exists()
+
+
+def test_float8_is_read_as_float32(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.tensor(X).to(torch.float8_e4m3fn)}, tmp_path / "x.safetensors")
+    assert np.array_equal(open_matrix(tmp_path / "x.safetensors").read(), X)
+    assert np.array_equal(read_arrays(tmp_path / "x.safetensors")["x"], X)
 
 
 def test_a_key_chooses_among_several(tmp_path):

@@ -21,12 +21,14 @@ from brace_nb.companion import (
     code_closure,
     executed,
     find_experiments,
+    fingerprint,
     locked,
     make,
     outside,
     root,
     stale,
 )
+from brace_nb.companion import job as engine_job
 
 MAIN = "from brace_nb.companion.cli import main; main()"
 TOY = {
@@ -188,7 +190,7 @@ def test_narrow_jobs_do_not_keep_the_widest_waiting(project):
     assert started[:2] == ["two/b: running", "two/wide: running"], said.stdout
 
 
-def test_what_is_stale_and_what_is_gone(project):
+def test_what_is_stale_and_what_is_gone(project, monkeypatch):
     assert {name: why for name, why in waiting().items() if name != "two/c"} == {
         "two/a": ["never run"],
         "two/b": ["never run"],
@@ -205,6 +207,12 @@ def test_what_is_stale_and_what_is_gone(project):
         "two/c": ["needs two/a, which has to run"],
     }
     edit(project / "data/profiles/cpu.yaml", "value: 6", "value: 5")
+    edit(project / "data/claims/toy.yaml", "says: 10", "says: 99")
+    assert waiting()["two/a"] == ["row toy.a changed"]
+    edit(project / "data/claims/toy.yaml", "says: 99", "says: 10")
+    with monkeypatch.context() as patch:
+        patch.setattr("brace_nb.companion.staleness.package_versions", lambda: "numpy 9")
+        assert all(why[0] == "packages changed" for why in waiting().values()) and len(waiting()) == 3
     (project / "data/derived/cpu/runs/two/b/out/figures/two/b.png").unlink()
     assert waiting() == {"two/b": ["its figures/two/b.png was deleted"]}
 
@@ -220,7 +228,7 @@ def test_a_failing_notebook_shows_its_traceback_and_the_rest_finishes(project):
     assert job(project, "two/a").returncode == 0
     before = (project / "figures/two/a.png").read_bytes()
     edit(project / "brace_nb/toy/scaling.py", "return SCALE * x", "raise ZeroDivisionError('by design')")
-    result = run(project)
+    result = run(project, "--force")
     assert result.returncode != 0 and "ZeroDivisionError" in result.stdout and "by design" in result.stdout
     assert "two/a: failed" in result.stdout and ran(result) == {"two/b"}
     assert (project / "figures/two/a.png").read_bytes() == before
@@ -301,6 +309,10 @@ NEEDS = "from brace_nb.companion import artifacts\nartifacts({name!r}), value"
         ("value = 1", NEEDS.format(name="two/e"), "needs 'two/e', which does not exist"),
         ("value = 1", "artifacts('two/' + value)", "name the experiment literally"),
         ("value = 1", "value +* 2", "two/d.ipynb, cell 1: not Python, line 1"),
+        ("value = {'a', 'b'}", "value", "texts as keys; got {'value': {"),
+        ("value = {1: 2}", "value", "texts as keys; got {'value': {1: 2}}"),
+        ("value = 1", "import os\nos.environ.get('A'), value", "reads the environment (`environ`)"),
+        ("value = 1", "from os import getenv\ngetenv('A'), value", "reads the environment (`getenv`)"),
     ],
 )
 def test_a_broken_notebook_is_named_and_stops_only_what_needs_it(project, parameters, cell, message):
@@ -314,11 +326,47 @@ def test_a_broken_notebook_is_named_and_stops_only_what_needs_it(project, parame
     assert make(only="two/a", dry_run=True, say=lambda text, **_: None) == 0
 
 
+NO_NOTEBOOKS = {
+    "": "is not readable json",
+    '{"cells": [': "is not readable json",
+    "<<<<<<< HEAD\n{}\n=======\n{}\n>>>>>>> other\n": "holds an unresolved merge conflict",
+    "[]": "is json, but not a notebook",
+    "{}": "is json, but not a notebook",
+    '{"cells": "x"}': "is json, but not a notebook",
+    '{"cells": [{"cell_type": "code"}]}': "is json, but not a notebook",
+    '{"cells": [{"cell_type": "code", "source": 3, "metadata": {}}]}': "is json, but not a notebook",
+}
+
+
 def test_a_broken_file_of_a_notebook_is_named(project):
-    (project / "nbs/experiments/two/d.ipynb").write_text('{"cells": [')
-    said = []
-    assert make(dry_run=True, say=lambda text, **_: said.append(text)) == 1
-    assert any("d.ipynb is not readable json" in line for line in said)
+    for content, message in NO_NOTEBOOKS.items():
+        (project / "nbs/experiments/two/d.ipynb").write_text(content)
+        broken = {}
+        assert set(find_experiments("cpu", broken)) == {"two/a", "two/b", "two/c"}
+        assert "two/d.ipynb " + message in broken["two/d"]
+
+
+@pytest.mark.parametrize("name", ["two/a b", "two/x;touch DONE", "two/{name}", "two/$(touch DONE)"])
+def test_a_name_that_means_something_to_a_shell_is_refused(project, name):
+    notebook(project, name, "value = 1", "value")
+    broken = {}
+    assert set(find_experiments("cpu", broken)) == {"two/a", "two/b", "two/c"}
+    assert "named with letters, digits, _ and -" in broken[name]
+    (project / "data/profiles/$(touch DONE).yaml").touch()
+    for call in (lambda: make("$(touch DONE)"), lambda: engine_job("two/b", "../smoke")):
+        with pytest.raises(ValueError, match="unknown profile"):
+            call()
+    with pytest.raises(ValueError, match="named with letters"):
+        engine_job("../../x", "cpu")
+    assert not list(project.rglob("DONE")) and not list(project.rglob("x.json"))
+
+
+def test_cells_of_ipython_are_python(project):
+    cells = ["%%bash\necho hi", "x = !ls\nlen(x)", "y = (7\n % 5)", "%%time\nz = 1", "value"]
+    notebook(project, "two/d", "value = 1", *cells)
+    sources = find_experiments("cpu")["two/d"].sources
+    assert "run_cell_magic('bash'" in sources[0] and "getoutput('ls')" in sources[1]
+    assert sources[2] == cells[2] and fingerprint(find_experiments("cpu")["two/d"])
 
 
 def test_a_circle_is_refused(project):
@@ -467,12 +515,17 @@ def test_a_folder_that_cannot_be_written_is_one_line(project):
     assert lines and "figures" in lines[-1] and "Put a folder in its place" in lines[-1]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the administrator may write everywhere")
+# The administrator may write everywhere, unless this right is taken away
+POWERLESS = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="the administrator may write")
 def test_a_read_only_folder_is_one_line(project):
     assert job(project, "two/b").returncode == 0
     (project / "figures/two/b.png").unlink()
     (project / "figures/two").chmod(0o555)
-    failed = run(project, "--only", "two/b")
+    call = [*POWERLESS * (os.geteuid() == 0), sys.executable, "-c", MAIN, "figures", "--only", "two/b"]
+    failed = subprocess.run(call, cwd=project, env=environment(project), capture_output=True, text=True)
     (project / "figures/two").chmod(0o755)
     assert failed.returncode == 2 and "Make it writable for you" in failed.stderr
     assert run(project, "--only", "two/b").returncode == 0 and (project / "figures/two/b.png").exists()

@@ -361,7 +361,10 @@ def test_a_link_is_read_and_not_executed(tmp_path):
     ):
         with pytest.raises(ValueError, match="a link must be made of numbers"):
             is_increasing(link)
-    assert not mark.exists()
+    for link in ("P**9**9**9", "P**(n**9)", "2**99999999"):
+        with pytest.raises(ValueError, match="powers in a link are numbers up to 9"):
+            is_increasing(link)
+    assert is_increasing("P**9") and is_increasing("-(P**-2)") and not mark.exists()
 
 
 def test_rank_correlation_against_scipy():

@@ -101,6 +101,12 @@ def test_links_lead_somewhere(path):
     assert not lost, f"no such file: {lost}"
 
 
+def test_what_is_said_to_make_is_not_run_by_its_shell():
+    said = ["make", "-n", "figures", "ONLY=x; echo HARM", "DATA=`echo HARM`", "-o", ".venv/.installed"]
+    shown = subprocess.run(said, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "HARM" not in shown and '--only "$ONLY"' in shown and '--data "$DATA"' in shown
+
+
 # --- experiments
 
 

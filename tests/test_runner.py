@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -47,6 +48,15 @@ def test_figures_are_shown_and_closed(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | backend)
     picture, count = outputs(target)
     assert "image/png" in picture.data and count.text == "0\n"
+
+
+def test_what_a_reader_has_in_a_matplotlibrc_changes_nothing(tmp_path):
+    import matplotlib
+
+    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 20}):
+        cell = "from matplotlib import rcParams as said\nprint(said['lines.linewidth'], said['font.size'])"
+        run_notebook(write(tmp_path / "a.ipynb", cell), tmp_path / "b.ipynb")
+    assert outputs(tmp_path / "b.ipynb")[0].text == "1.5 10.0\n"
 
 
 def test_the_first_error_ends_the_run_and_names_its_cell(tmp_path):
@@ -124,7 +134,7 @@ def test_kill_leaves_nothing_behind(warm, tmp_path, victim):
     fork, sleeper = map(int, (tmp_path / "pids").read_text().split())
     os.kill(job.pid if victim == "job" else fork, signal.SIGKILL)
     assert wait_for(lambda: gone(fork) and gone(sleeper))
-    assert job.wait(timeout=20) != 0
+    assert job.wait(timeout=20) == (-signal.SIGKILL if victim == "job" else 128 + signal.SIGKILL)
     again = client(warm, "modules", tmp_path, stdout=subprocess.DEVNULL)
     assert again.wait(timeout=60) == 7
 
@@ -146,3 +156,9 @@ def test_the_end_of_the_engine_ends_the_forks(tmp_path):
 def test_no_warm_process_is_an_error_after_some_patience(tmp_path):
     with pytest.raises(FileNotFoundError):
         submit(str(tmp_path / "none"), {}, patience=0.1)
+    with socket.socket(socket.AF_UNIX) as left:  # of an engine that was killed: nobody listens
+        left.bind(str(tmp_path / "left"))
+        start = time.monotonic()
+        with pytest.raises(ConnectionRefusedError):
+            submit(str(tmp_path / "left"), {}, patience=600)
+        assert time.monotonic() - start < 300

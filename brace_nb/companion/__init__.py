@@ -19,9 +19,9 @@ __getattr__, __dir__, __all__ = lazy(
     claims="APART KINDS VERDICTS holds is_number load_claims measured_text record row_faults verdict",
     ledger_pages="by_kind counts ledger problems to_index to_page to_text write_ledger",
     dependencies="code_closure code_digest imports lazy_table module_of",
+    cells="code_cells parameters says",
     experiments=(
-        "Experiment Profile chosen_by code_cells find_experiments load_profile parameters require select "
-        "without"
+        "Experiment Profile check_name chosen_by find_experiments load_profile require select without"
     ),
     staleness=(
         "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "

@@ -48,6 +48,8 @@ def job(
     force: bool = False,  # Also when its results are up to date
 ) -> int:  # Exit code
     "Run one experiment and leave its state for `Follow`."
+    experiments.check_name(name)
+    experiments.load_profile(profile)
     start = time.time()
     try:
         _say_state(name, profile, "running", start)

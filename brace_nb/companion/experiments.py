@@ -4,91 +4,17 @@
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #21d08aed
 from __future__ import annotations
-import ast
-import json
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from .cells import check_plain, literals, says
 from .claims import APART
 from .folders import derived, root
 from .memory import remembered, save_memory
-from ..core.files import read_json
 
 # %% auto #0
-__all__ = ['code_cells', 'parameters', 'Profile', 'load_profile', 'require', 'Experiment', 'find_experiments', 'without',
-           'chosen_by', 'select']
-
-# %% ../../nbs/7_companion/06_experiments.ipynb #cac920be
-def _as_python(source: str, where: str) -> str:
-    "A cell as Python: IPython's magics and shell lines become the calls that they stand for."
-    try:
-        ast.parse(source)
-        return source
-    except SyntaxError:
-        from IPython.core.inputtransformer2 import TransformerManager
-
-        source = TransformerManager().transform_cell(source)
-    try:
-        ast.parse(source)
-        return source
-    except SyntaxError as error:
-        raise ValueError(f"{where}: not Python, line {error.lineno}: {error.msg}. Repair the cell.") from None
-
-# %% ../../nbs/7_companion/06_experiments.ipynb #8ea55e6b
-def code_cells(
-    path: Path | str,  # A notebook
-) -> list[dict]:  # Dicts with `source` and `tags`
-    "The code cells of a notebook, as they run."
-    cells = []
-    for i, cell in enumerate(read_json(path, "Repair the notebook.")["cells"]):
-        if cell["cell_type"] == "code":
-            source = _as_python("".join(cell["source"]), f"{path}, cell {i}")
-            cells.append(dict(source=source, tags=cell["metadata"].get("tags", [])))
-    return cells
-
-# %% ../../nbs/7_companion/06_experiments.ipynb #fd0f8010
-def _literals(path: Path, source: str) -> dict:
-    "Names and values of the lines of a parameters cell."
-    values = {}
-    for line in ast.parse(source).body:
-        target = line.targets[0] if isinstance(line, ast.Assign) and len(line.targets) == 1 else None
-        if not isinstance(target, ast.Name):
-            raise ValueError(
-                f"{path}: the parameters cell holds `name = literal` lines only; got `{ast.unparse(line)}`."
-            )
-        try:
-            values[target.id] = ast.literal_eval(line.value)
-        except ValueError:
-            raise ValueError(f"{path}: parameter `{ast.unparse(line)}` is not a literal.") from None
-    return values
-
-# %% ../../nbs/7_companion/06_experiments.ipynb #aea3ca26
-def _names_read(sources: list[str]) -> set[str]:
-    "Names that code reads."
-    nodes = [n for s in sources for n in ast.walk(ast.parse(s)) if isinstance(n, ast.Name)]
-    return {n.id for n in nodes if isinstance(n.ctx, ast.Load)}
-
-
-def parameters(
-    path: Path | str,  # An experiment notebook
-) -> dict:  # Name -> default
-    "The parameters of an experiment; each one is a literal and is read by a later cell."
-    return _literals(path, _parameters_cell(path, code_cells(path)))
-
-
-def _parameters_cell(path: Path, cells: list[dict]) -> str:
-    "The source of the parameters cell; every parameter is read by another cell."
-    tagged = [c for c in cells if "parameters" in c["tags"]]
-    if len(tagged) != 1:
-        raise ValueError(
-            f"{path}: an experiment has exactly one cell tagged `parameters`; got {len(tagged)}."
-        )
-    values = _literals(path, tagged[0]["source"])
-    read = _names_read([c["source"] for c in cells if c is not tagged[0]])
-    if unread := sorted(values.keys() - read):
-        raise ValueError(f"{path}: parameters {unread} are never read. Use them or delete them.")
-    return tagged[0]["source"]
+__all__ = ['Profile', 'load_profile', 'require', 'Experiment', 'check_name', 'find_experiments', 'without', 'chosen_by', 'select']
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #5bb46fc1
 def _told(profile: Profile, folder: Path) -> Profile:
@@ -176,53 +102,30 @@ class Experiment:
     def folder(self) -> Path:
         return derived(self.profile) / "runs" / self.name
 
-# %% ../../nbs/7_companion/06_experiments.ipynb #1f157bb8
-def _calls(sources: list[str], function: str) -> list[ast.Call]:
-    "Calls of a function, by its name."
-    trees = [ast.parse(s) for s in sources if function in s]
-    nodes = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Call) and n.args]
-    return [n for n in nodes if getattr(n.func, "id", getattr(n.func, "attr", "")) == function]
-
-
-def _literal_calls(sources: list[str], function: str) -> list[str]:
-    "First arguments of the calls of a function, each a literal string."
-    found = []
-    for call in _calls(sources, function):
-        name = call.args[0]
-        if isinstance(name, ast.Constant) and isinstance(name.value, str):
-            found.append(name.value)
-        elif function == "artifacts":
-            raise ValueError(f"`{ast.unparse(call)}`: name the experiment literally, it declares the need.")
-    return list(dict.fromkeys(found))
-
 # %% ../../nbs/7_companion/06_experiments.ipynb #8f255d14
 _NAME = re.compile(r"[\w-]+/[\w-]+", re.ASCII)
 
 
-def _check_name(name: str) -> None:
+def check_name(
+    name: str,  # "part/name"
+) -> None:
+    "Raise ValueError for a name that could mean something to a shell or lead out of a folder."
     if not _NAME.fullmatch(name):
         raise ValueError(f"an experiment is named with letters, digits, _ and -; got {name!r}. Rename it.")
-
-
-def _says(path: Path) -> dict:
-    "What a notebook says of itself, as plain json."
-    cells = code_cells(path)
-    sources = [c["source"] for c in cells if "parameters" not in c["tags"]]
-    calls = dict(needs=_literal_calls(sources, "artifacts"), claims=_literal_calls(sources, "record"))
-    return dict(parameters=_parameters_cell(path, cells), sources=sources, **calls)
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #d58f7a5f
 def _read_experiment(path: Path, name: str, profile: Profile) -> Experiment:
     "An experiment with the parameters that a profile gives it."
-    _check_name(name)
-    said = remembered("experiment", path.read_text(encoding="utf-8", errors="replace"), lambda: _says(path))
-    values = _literals(path, said["parameters"])
+    check_name(name)
+    said = remembered("experiment", path.read_text(encoding="utf-8", errors="replace"), lambda: says(path))
+    values = literals(path, said["parameters"])
     own = profile.experiments.get(name, {})
     if unknown := sorted(own.keys() - values.keys()):
         raise ValueError(
             f"profile {profile.name!r} sets {unknown} for {name}, whose parameters are {sorted(values)}."
         )
     values |= {k: v for k, v in profile.everywhere.items() if k in values} | own
+    check_plain(f"profile {profile.name!r}, {name}", values)
     needs, claims, sources = (list(said[key]) for key in ("needs", "claims", "sources"))
     return Experiment(name, path, profile.name, values, needs, claims, sources)
 

@@ -63,11 +63,21 @@ def output() -> Path:  # Inside the folder of the running experiment
     return folder
 
 # %% ../../nbs/7_companion/00_folders.ipynb #8baf5b6c
+def _check_declared(name: str, profile: str | None, facts: dict) -> None:
+    "Inside the engine only results that the notebook visibly needs may be read."
+    if "needs" in facts and (name not in facts["needs"] or profile not in (None, facts["profile"])):
+        raise ValueError(
+            f"{facts['experiment']} does not say that it needs the results of {name}"
+            f"{f' for profile {profile!r}' if profile else ''}. Write `artifacts({name!r})` in a cell."
+        )
+
+
 def artifacts(
     name: str,  # "part/name" of the experiment that made them, as a literal
     profile: str | None = None,  # The running profile when None ("cpu" outside the engine)
 ) -> Path:  # The folder it filled through `output()`
     "Results of another experiment."
+    _check_declared(name, profile, run_facts())
     profile = profile or run_facts().get("profile", "cpu")
     folder = derived(profile) / "runs" / name / "out" / "output"
     if not folder.is_dir():

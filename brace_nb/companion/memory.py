@@ -22,9 +22,8 @@ __all__ = ['remembered', 'save_memory']
 @lru_cache(maxsize=None)
 def _answering() -> str:
     "A digest of the code whose answers are kept, and of Python."
-    paths = [
-        Path(import_module(f"brace_nb.companion.{name}").__file__) for name in ("dependencies", "experiments")
-    ]
+    names = ("dependencies", "cells")
+    paths = [Path(import_module(f"brace_nb.companion.{name}").__file__) for name in names]
     code = b"".join(path.read_bytes() for path in paths)
     return hashlib.sha256(sys.version.encode() + code).hexdigest()
 

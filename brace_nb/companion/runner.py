@@ -126,9 +126,11 @@ def run_notebook(
     around: Callable | None = None,  # Called for each cell; returns a context that the cell runs in
 ) -> None:
     "Run a notebook with papermill in this process; a cell that fails raises `PapermillExecutionError`."
+    import matplotlib
     import papermill
     from papermill.engines import papermill_engines
 
+    matplotlib.rcdefaults()  # what a reader has in a matplotlibrc changes no figure
     logging.getLogger("papermill").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     papermill_engines.register("in_this_process", _engine())

@@ -15,7 +15,7 @@ import time
 from functools import partial
 from pathlib import Path
 from ..core.files import read_json, write_atomic
-from .experiments import Experiment, find_experiments
+from .experiments import Experiment, find_experiments, select
 from . import trace
 from .folders import derived, root
 from .publishing import publish
@@ -143,9 +143,20 @@ def _prepare(experiment: Experiment, inputs: dict[str, str]) -> Path:
     shutil.rmtree(work / "figures", ignore_errors=True)
     (work / "claims.json").unlink(missing_ok=True)
     facts = dict(experiment=experiment.name, profile=experiment.profile, parameters=experiment.values)
+    facts |= dict(needs=experiment.needs, inputs=summary(_origins(experiment.profile, inputs)))
     write_atomic(work / "inputs.json", json.dumps(inputs, indent=1))
-    write_atomic(work / "run.json", json.dumps(facts | dict(inputs=summary(inputs)), indent=1))
+    write_atomic(work / "run.json", json.dumps(facts, indent=1))
     return work
+
+# %% ../../nbs/7_companion/10_runs.ipynb #b264ab22
+def _origins(profile: str, inputs: dict[str, str]) -> dict[str, str]:
+    "A fingerprint with, for every result it holds, what that result was made from in turn."
+    needs = {key: key.removeprefix("results of ") for key in inputs if key.startswith("results of ")}
+    made = {}
+    for key, need in needs.items():
+        result = read_json(derived(profile) / "runs" / need / "out/result.json")
+        made[key] = json.dumps(_origins(profile, result["fingerprint"]), sort_keys=True)
+    return inputs | made
 
 # %% ../../nbs/7_companion/10_runs.ipynb #c02ad27f
 def _result(experiment: Experiment, work: Path, inputs: dict[str, str], run: dict) -> dict:
@@ -171,7 +182,7 @@ def run_one(
     force: bool = False,  # Also when its results are up to date
 ) -> bool:  # False when its results were already up to date
     "Run one experiment, when it has to, and publish it; the old result stays until the new one is whole."
-    experiment = find_experiments(profile, {})[name]
+    experiment = select(find_experiments(profile, {}), name)[name]
     swap(experiment)
     inputs = fingerprint(experiment)
     if why := force or reasons_to_run(experiment, inputs):

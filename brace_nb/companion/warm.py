@@ -58,6 +58,12 @@ def _worker(request, outputs, work):
         os._exit(code)
 
 # %% ../../nbs/7_companion/08b_warm.ipynb #dcae3cab
+def _exit_code(status: int) -> int:
+    "Exit code of a process that has ended; 128 + signal when it was killed, as in a shell."
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
 def _guard(connection, request, outputs, work):
     "Fork the worker, watch it and the job that asked for it, leave nothing of either."
     os.setsid()
@@ -72,7 +78,7 @@ def _guard(connection, request, outputs, work):
         if ended:
             _end_session(worker)
             with contextlib.suppress(OSError):
-                connection.send(bytes([os.waitstatus_to_exitcode(status) & 255]))
+                connection.send(bytes([_exit_code(status)]))
             os._exit(0)
         readable, _, _ = select.select([connection], [], [], 0.05)
         if readable:  # the job says nothing more: it is gone
@@ -157,14 +163,15 @@ def submit(
 ) -> int:  # Exit code; 128 + signal of a fork that was killed
     "Have a fork of the warm process do a job; its output is this process's. Ends with the fork."
     request = dict(arguments=arguments, folder=os.getcwd(), environment=environment or dict(os.environ))
-    deadline = time.monotonic() + patience
+    start = time.monotonic()
     with socket.socket(socket.AF_UNIX) as connection:
         while True:
             try:
                 connection.connect(path)
                 break
-            except (FileNotFoundError, ConnectionRefusedError):
-                if time.monotonic() > deadline:
+            except (FileNotFoundError, ConnectionRefusedError) as error:
+                gone = isinstance(error, ConnectionRefusedError) or os.getppid() == 1
+                if time.monotonic() - start > (min(patience, 3) if gone else patience):
                     raise
                 time.sleep(0.05)
         socket.send_fds(connection, [json.dumps(request).encode()], [1, 2])

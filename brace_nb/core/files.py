@@ -75,6 +75,7 @@ def malformed(
     got: str,  # What it holds
 ) -> ValueError:  # To raise
     "The error for a file that is not what it should be."
+    got = " ".join(str(got).split())  # an error is one line
     return ValueError(f"{path} is not what was expected. Expected {expected}; got {got}.")
 
 # %% ../../nbs/0_core/01_files.ipynb #694e0a42

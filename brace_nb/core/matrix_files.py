@@ -5,6 +5,7 @@
 # %% ../../nbs/0_core/02_matrix_files.ipynb #dbf1335f
 from __future__ import annotations
 
+import contextlib
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -37,18 +38,19 @@ def _named(rows, start):
     return (start + rows[:5]).tolist()
 
 
-def _matrix_of_lists(path, column, start):
-    "A list column as a matrix; missing and ragged rows are errors."
+def _matrix_of_lists(path, column, start, dim=None):
+    "A list column as a matrix of `dim` columns (None: as its first row); missing and ragged rows are errors."
     null = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
     if len(null):
         got = f"got none in rows {_named(null, start)}"
         raise ValueError(f"{path}: every row must hold an embedding; {got}. Drop them first.")
     size = _lengths(column)
-    ragged = np.flatnonzero(size != size[:1]) if len(size) else size
+    dim = int(size[0] if len(size) else 0) if dim is None else dim
+    ragged = np.flatnonzero(size != dim)
     if len(ragged):
         got = f"got others in rows {_named(ragged, start)}"
-        raise ValueError(f"{path}: every embedding must have the same length, here {size[0]}; {got}.")
-    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
+        raise ValueError(f"{path}: every embedding must have the same length, here {dim}; {got}.")
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), dim)
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #69218fd2
 def _mapped(path):
@@ -73,14 +75,26 @@ def _npz_arrays(path):
     return arrays
 
 
+def _for_numpy(t):
+    "A tensor in a type that numpy has: bfloat16 and float8 as float32."
+    return t.float() if "bfloat16" in str(t.dtype) or "float8" in str(t.dtype) else t
+
+
 def _safetensors_arrays(path):
-    "Tensors as arrays; bfloat16, which numpy lacks, becomes float32."
-    import torch
+    "Tensors as arrays."
     from safetensors import safe_open
 
     with safe_open(str(path), framework="pt") as file:
-        tensors = {k: file.get_tensor(k) for k in file.keys()}
-    return {k: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for k, t in tensors.items()}
+        return {k: _for_numpy(file.get_tensor(k)).numpy() for k in file.keys()}
+
+# %% ../../nbs/0_core/02_matrix_files.ipynb #655f31dd
+def _matrices(path, chunks):
+    "The pieces of a list column as matrices; bad rows have their number in the file."
+    start, dim = 0, None
+    for chunk in filter(len, chunks):
+        part = _matrix_of_lists(path, chunk, start, dim)
+        start, dim = start + len(part), part.shape[1]
+        yield part
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #1313816c
 def _parquet_arrays(path):
@@ -90,7 +104,7 @@ def _parquet_arrays(path):
     table, arrays = pq.read_table(path), {}
     for name, column in zip(table.column_names, table.columns):
         if _is_list(column.type):
-            parts = [_matrix_of_lists(path, chunk, 0) for chunk in column.chunks]
+            parts = list(_matrices(path, column.chunks))
             arrays[name] = np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
         else:
             arrays[name] = column.to_numpy()
@@ -138,12 +152,8 @@ class MatrixFile:
         "All rows at once."
         if self.path.suffix == ".npy":
             return _mapped(self.path)
-        parts = [np.asarray(_without_bfloat16(part)) for part in self.chunks(max(self.rows, 1))]
+        parts = [np.asarray(part) for part in self.chunks(max(self.rows, 1))]
         return np.concatenate(parts) if parts else np.empty((0, self.dim), np.float32)
-
-
-def _without_bfloat16(part):
-    return part.float() if str(part.dtype) == "torch.bfloat16" else part
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #7ade8ccd
 def _chosen(path, key, names):
@@ -186,7 +196,7 @@ def _open_npy(path, key):
         raise ValueError(f"{path}: {_PLAIN}, which has no name; got key {key!r}. Leave `key` out.")
     try:
         found = _mapped(path)
-    except (ValueError, EOFError, OSError, OverflowError, MemoryError, zipfile.BadZipFile) as error:
+    except Exception as error:  # what a header may hold has no end
         raise ValueError(f"{path}: {_PLAIN}; got another: {error}.") from error
     return _of_array(path, found, lambda i, j: _mapped(path)[i:j])
 
@@ -222,7 +232,7 @@ def _open_safetensors(path, key):
         for i in range(0, shape[0], size):
             with safe_open(path, "pt") as file:
                 found = file.get_slice(key)[i : i + size]
-            yield found
+            yield _for_numpy(found)
 
     return MatrixFile(path, *shape, dtype, chunks)
 
@@ -251,6 +261,17 @@ def _columns(path, schema, key):
         raise ValueError(f"{path}: {must}; got columns {got}. Choose with `key`.")
     return chosen
 
+# %% ../../nbs/0_core/02_matrix_files.ipynb #6d52ac51
+@contextlib.contextmanager
+def _naming(path):
+    "An error of the parquet reader becomes one that names the file."
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: not a parquet file, or a damaged one: {error}") from error
+
 # %% ../../nbs/0_core/02_matrix_files.ipynb #1b1a156e
 def _matrix_of_columns(path, columns, start):
     "Columns of numbers side by side; missing values are errors."
@@ -266,29 +287,29 @@ def _matrix_of_columns(path, columns, start):
 def _batches(file, path, columns, size):
     "The rows of the columns, `size` at a time."
     names, start = [c.name for c in columns], 0
-    for batch in file.iter_batches(size, columns=names):
-        part = batch.select(names).columns
-        listed = _is_list(columns[0].type)
-        yield _matrix_of_lists(path, part[0], start) if listed else _matrix_of_columns(path, part, start)
-        start += len(batch)
+    with _naming(path):
+        parts = (batch.select(names).columns for batch in file.iter_batches(size, columns=names))
+        if _is_list(columns[0].type):
+            yield from _matrices(path, (part[0] for part in parts))
+        for part in parts:
+            yield _matrix_of_columns(path, part, start)
+            start += len(part[0])
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #e5663e3a
 def _open_parquet(path, key):
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with _naming(path):
         file = pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)  # pages, not whole row groups
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a parquet file, or a damaged one: {error}") from error
+    if len(set(file.schema_arrow.names)) < len(file.schema_arrow.names):
+        raise ValueError(f"{path}: two columns have one name. Rename one.")
     columns = _columns(path, file.schema_arrow, key)
     kind, dim = columns[0].type, len(columns)
     if _is_list(kind):
         dim = getattr(kind, "list_size", 0) or next((x.shape[1] for x in _batches(file, path, columns, 1)), 0)
         kind = kind.value_type
     if not dim:
-        why = "has no rows, so the number of dimensions is unknown"
-        raise ValueError(f"{path}: {why}. Use a fixed-size list column.")
+        raise ValueError(f"{path}: no rows say how many dimensions there are. Use a fixed-size list column.")
     return MatrixFile(
         path, file.metadata.num_rows, dim, str(kind), lambda size: _batches(file, path, columns, size)
     )

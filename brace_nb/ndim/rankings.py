@@ -34,6 +34,12 @@ def _parsed(link):
     except SyntaxError:
         raise ValueError(f"a link must be made of {_KNOWN}; got `{link}`.") from None
 
+# %% ../../nbs/3_ndim/03_rankings.ipynb #07419f0f
+def _is_small(power):
+    "Is it a number up to 9? A tower such as 9**9**9 would be computed for ever."
+    value = power.operand if isinstance(power, ast.UnaryOp) else power
+    return isinstance(value, ast.Constant) and isinstance(value.value, (int, float)) and value.value <= 9
+
 # %% ../../nbs/3_ndim/03_rankings.ipynb #9ff3bec6
 def _formula(node, names):
     "Arithmetic on symbols, as an expression of sympy; whatever else the text holds is an error."
@@ -44,6 +50,8 @@ def _formula(node, names):
             return sympy.sympify(node.value)
         case ast.Name(id=name) if name in names:
             return names[name]
+        case ast.BinOp(op=ast.Pow(), right=power) if not _is_small(power):
+            raise ValueError(f"powers in a link are numbers up to 9; got `{ast.unparse(node)}`.")
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return -_formula(inner, names)
         case ast.BinOp(left=left, right=right) if type(node.op) in _OPERATORS:
