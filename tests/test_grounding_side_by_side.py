@@ -1,11 +1,8 @@
 "Noisy encoders side by side: the loss of each is `cube_loss`, and each learns what it learns alone."
 
 import pytest
-import torch
 
 from brace_nb.grounding import train_noisy_encoders, train_noisy_side_by_side
-from brace_nb.grounding import TupleLoss
-from brace_nb.grounding.side_by_side import _losses_of, _OneByOne, _StackLoss
 from brace_nb.ndim import MEASURES
 
 OPTIONS = [
@@ -28,40 +25,23 @@ OPTIONS = [
 ]
 
 
-def batches(n=3, models=2, rows=4, features=8):
-    return torch.randn(models, n, rows, features, generator=torch.Generator().manual_seed(0))
-
-
-def moved(loss):
-    "Each model's parameters, and a `TupleLoss` with the same numbers."
-    draw = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for p in loss.parameters():
-            p += 0.1 * torch.randn(p.shape, generator=draw)
-    return loss
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_losses_are_those_of_cube_loss(options):
-    xs, loss = batches(), moved(_losses_of(2, 3, 4, 8, scale=5.0, **options))
-    found = loss(xs.requires_grad_())
-    given = dict(measure="pairwise", kind="slice", projection=None) | options
-    named = [given.pop(k) for k in ("measure", "kind", "projection")]
-    for k in range(2):
-        one = TupleLoss(3, named[0], named[1], 4, 5.0, named[2], 8, given)
-        source = loss.losses[k].state_dict() if isinstance(loss, _OneByOne) else None
-        one.load_state_dict(source or {name: p.detach()[k] for name, p in loss.named_parameters()})
-        torch.testing.assert_close(found[k], one(list(xs[k])), rtol=2e-5, atol=2e-5)
-    slopes = torch.autograd.grad(found.sum(), xs)[0]
-    alone = torch.autograd.grad(one(list(xs[1])), xs)[0]
-    torch.testing.assert_close(slopes[1], alone[1], rtol=2e-4, atol=2e-5)
+def test_every_option_trains_as_alone(options):
+    "Four long steps: losses, gradients, and what a loss itself learns."
+    how = dict(steps=4, batch_size=4, items=8, features=8, learning_rate=0.05, report=1)
+    found = train_noisy_side_by_side([options, options | dict(scale=5.0)], [0, 1], 3, **how)
+    for run, each in zip((options, options | dict(scale=5.0)), found):
+        for seed, history in zip([0, 1], each):
+            alone = [h["loss"] for h in train_noisy_encoders(3, seed=seed, **run, **how)]
+            assert [h["loss"] for h in history] == pytest.approx(alone, rel=2e-3, abs=1e-4)
 
 
-def test_what_is_stacked_and_what_is_not():
-    assert isinstance(_losses_of(2, 3, 4, 8), _StackLoss)
-    assert isinstance(_losses_of(2, 6, 8, 8), _OneByOne)
-    assert isinstance(_losses_of(2, 6, 8, 8, kind="axis"), _StackLoss)
-    assert isinstance(_losses_of(2, 3, 4, 8, kind="axis", labels="exact"), _OneByOne)
+def test_cubes_that_are_too_large_go_one_by_one():
+    how = dict(steps=2, batch_size=6, items=8, features=8, report=1)
+    for kind in ("slice", "sigmoid"):
+        found = train_noisy_side_by_side([dict(kind=kind)], [3], 6, **how)[0][0]
+        alone = train_noisy_encoders(6, kind=kind, seed=3, **how)
+        assert [h["loss"] for h in found] == pytest.approx([h["loss"] for h in alone], rel=1e-4)
 
 
 @pytest.mark.parametrize("measure", [m for m in MEASURES if MEASURES[m].only in (None, 3)])

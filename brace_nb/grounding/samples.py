@@ -197,19 +197,19 @@ def ridge_map(
     weights = v.T @ ((s / (s.square() + best * scale))[:, None] * (u.T @ (y - to)))
     return weights, at, to, best
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #857716a5
-def _mean_states(students, tokens):
-    "Mean state of the places in use, shape (S, B, width)."
-    used = (tokens != 0)[..., None].float()
-    return (students.states(tokens) * used).sum(2) / used.sum(2)
-
-
+# %% ../../nbs/6_grounding/07_samples.ipynb #07fbd177
 def _some(students, rows):
     "A few of the students, as a module of its own."
     some = copy.deepcopy(students)
     for weight in some.parameters():
         weight.data = weight.data[rows]
     return some
+
+# %% ../../nbs/6_grounding/07_samples.ipynb #857716a5
+def _mean_states(students, tokens):
+    "Mean state of the places in use, shape (S, B, width)."
+    used = (tokens != 0)[..., None].float()
+    return (students.states(tokens) * used).sum(2) / used.sum(2)
 
 
 def _mapped(students, draws, english, unseen, captions=4):
@@ -247,15 +247,14 @@ def guess_language(
     _check_plan("English", sizes, len(ids), batch_size)
     draws = _Draws(tuples, language, ids, seeds, sizes, batch_size, device, languages=languages)
     tokenizer, hide = draws.spoken[0][0], torch.Generator().manual_seed(0)
-    mask, special = tokenizer.vocab_size, tokenizer.start
-    english, shape = english.to(device), dict(shape, end=tokenizer.end)
+    mask, shape = tokenizer.vocab_size, dict(shape, end=tokenizer.end)
     students = TextStudents(draws.seeds.tolist(), mask + 1, english.shape[1], **shape).to(device)
 
     def losses(step):
         tokens, _, _ = draws(step)
-        _, hidden = hide_words(tokens, mask, special, hide)
+        _, hidden = hide_words(tokens, mask, tokenizer.start, hide)
         return guess_losses(students, tokens, hidden, mask)
 
     history = train_students(students, losses, steps, learning_rate)
     with torch.no_grad():
-        return _mapped(students, draws, english, unseen), history
+        return _mapped(students, draws, english.to(device), unseen), history
