@@ -473,7 +473,7 @@ LEFT_OUT = {
         "read_aligned read_study sweep_file sweep_parts": "files",
         "default_encoders embed_views encode_batch run_outcomes": "models and their tuples",
         "draw_run sweep train_encoders": "train, or plan trainings",
-        "train_bags train_decoder train_noisy_encoders train_third_encoder train_whole_model "
-        "validate_noisy_encoders": "train",
+        "train_bags train_decoder train_noisy_encoders train_noisy_side_by_side train_third_encoder "
+        "train_whole_model validate_noisy_encoders": "train",
     },
 }
