@@ -474,7 +474,7 @@ LEFT_OUT = {
         "default_encoders embed_views encode_batch run_outcomes": "models and their tuples",
         "draw_run sweep train_encoders train_together": "train, or plan trainings",
         "axis_losses line_scores": "a step inside a training, on what it has checked",
-        "train_bags train_decoder train_noisy_encoders train_third_encoder train_whole_model "
-        "validate_noisy_encoders": "train",
+        "train_bags train_decoder train_noisy_encoders train_noisy_side_by_side train_third_encoder "
+        "train_whole_model validate_noisy_encoders": "train",
     },
 }

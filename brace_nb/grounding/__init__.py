@@ -9,6 +9,7 @@ from ..core.lazy_names import lazy
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     proof_of_concept="NoisyEncoders TupleLoss train_noisy_encoders validate_noisy_encoders",
+    side_by_side="train_noisy_side_by_side",
     scenes="Scenes render_scenes dice_loss mask_scores best_constant MASK_DECODERS MaskDecoder train_decoder "
     "learn_weight",
     bridges="as_linear one_hot gumbel_noise straight_through_choice eot_by_id eot_by_largest_id "

@@ -48,20 +48,20 @@ class NoisyEncoders(torch.nn.Module):
     ) -> Tensor:  # One batch a modality, shape (n, B, F)
         "What each encoder makes of its own noisy view."
         rows = F.normalize(self.table[items], dim=-1)
-        drawn = torch.randn(self.n, *rows.shape, generator=self.generator)
+        drawn = torch.randn(self.n, *rows.shape, generator=self.generator).to(rows.device)
         views = rows + (self.noise if noise is None else noise) * drawn
         return F.gelu(views @ self.first) @ self.second
 
 # %% ../../nbs/6_grounding/00_proof_of_concept.ipynb #ff8d75a9
 def _accuracy(cosines, items):
     "Share of views, over ordered pairs of different modalities, whose largest cosine is that of their item."
-    apart = ~torch.eye(len(cosines), dtype=torch.bool)
+    apart = ~torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)
     return (cosines.argmax(-1) == items)[apart].float().mean().item()
 
 
 def _random_tuples(noisy, items, generator):
     "Views of items drawn independently for each modality; tuples of one item are left out."
-    others = torch.stack([torch.randperm(len(items), generator=generator) for _ in noisy])
+    others = torch.stack([torch.randperm(len(items), generator=generator) for _ in noisy]).to(items.device)
     mixed = (items[others] != items[others[:1]]).any(0)
     return [x[order[mixed]] for x, order in zip(noisy, others)]
 
@@ -73,7 +73,7 @@ def validate_noisy_encoders(
     repeats: int = 8,  # Noisy views of every item
 ) -> dict:  # Accuracy and either_sign in [0, 1]; positive and negative mean scores
     "Classify embedding plus noise, and compare the scores of matching and of random tuples (section 5.6.2)."
-    items = torch.arange(len(model.table)).repeat(repeats)
+    items = torch.arange(len(model.table), device=model.table.device).repeat(repeats)
     clean = F.normalize(model(items[: len(model.table)], noise=0.0), dim=-1)
     noisy = model(items)
     cosines = torch.einsum("abf,cif->acbi", F.normalize(noisy, dim=-1), clean)

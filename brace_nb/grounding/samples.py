@@ -5,6 +5,8 @@
 # %% ../../nbs/6_grounding/07_samples.ipynb #b9354712
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -78,9 +80,11 @@ INCOMPLETE = "both, English of k only"
 class _Draws:
     "Batches of students with several numbers of tuples: the same for every way of teaching."
 
-    def __init__(self, tuples, language, ids, seeds, sizes, batch_size, incomplete=False, languages=None):
+    def __init__(
+        self, tuples, language, ids, seeds, sizes, batch_size, device, incomplete=False, languages=None
+    ):
         self.seeds, self.sizes = np.repeat(seeds, len(sizes)), np.tile(sizes, len(seeds))
-        self.count, self.batch_size, self.incomplete = len(ids), batch_size, incomplete
+        self.count, self.batch_size, self.incomplete, self.device = len(ids), batch_size, incomplete, device
         self.orders = [np.random.default_rng([seed, 3]).permutation(len(ids)) for seed in self.seeds]
         texts = [len(ids) if incomplete else k for k in self.sizes]
         languages, self.spoken = {} if languages is None else languages, []
@@ -104,11 +108,12 @@ class _Draws:
         pick = np.random.default_rng([step, 11]).integers(self.tables[0].shape[1], size=rows.shape)
         tokens = torch.stack([t[r, p] for t, r, p in zip(self.tables, rows, pick)])
         at = torch.from_numpy(np.stack([order[r] for order, r in zip(self.orders, rows)]))
-        return _trim(tokens), at, torch.from_numpy(rows < self.sizes[:, None])
+        known = torch.from_numpy(rows < self.sizes[:, None])
+        return [v.to(self.device) for v in (_trim(tokens), at, known)]
 
     def read(self, texts):
         "Texts in each student's tokens, shape (S, T, L)."
-        return _trim(torch.stack([tokenizer(texts) for tokenizer, _ in self.spoken]))
+        return _trim(torch.stack([tokenizer(texts) for tokenizer, _ in self.spoken])).to(self.device)
 
 
 def _trim(tokens):  # int64, shape (S, B, L), padded with 0 at the end
@@ -131,16 +136,16 @@ def teach_language(
     batch_size: int = 32,
     learning_rate: float = 6e-3,
     languages: dict = None,  # (seed, size) -> what `language_of` gave, filled as needed and kept
+    device: str = "cpu",
     **shape,  # width, heads, layers of the students
 ) -> tuple:  # (features of the unseen texts (S, T, D), losses (steps, S)); student: seed by seed, its sizes
     "Train a student for each seed and number of tuples, side by side."
     _check_plan(teaching, sizes, len(ids), batch_size)
     incomplete = teaching == INCOMPLETE
-    draws = _Draws(tuples, language, ids, seeds, sizes, batch_size, incomplete, languages)
+    draws = _Draws(tuples, language, ids, seeds, sizes, batch_size, device, incomplete, languages)
     tokenizer, teach = draws.spoken[0][0], TEACHINGS["both" if incomplete else teaching]
-    students = TextStudents(
-        draws.seeds.tolist(), tokenizer.vocab_size, english.shape[1], tokenizer.end, **shape
-    )
+    english, picture, shape = english.to(device), picture.to(device), dict(shape, end=tokenizer.end)
+    students = TextStudents(draws.seeds.tolist(), tokenizer.vocab_size, english.shape[1], **shape).to(device)
 
     def losses(step):
         tokens, at, known = draws(step)
@@ -192,6 +197,14 @@ def ridge_map(
     weights = v.T @ ((s / (s.square() + best * scale))[:, None] * (u.T @ (y - to)))
     return weights, at, to, best
 
+# %% ../../nbs/6_grounding/07_samples.ipynb #07fbd177
+def _some(students, rows):
+    "A few of the students, as a module of its own."
+    some = copy.deepcopy(students)
+    for weight in some.parameters():
+        weight.data = weight.data[rows]
+    return some
+
 # %% ../../nbs/6_grounding/07_samples.ipynb #857716a5
 def _mean_states(students, tokens):
     "Mean state of the places in use, shape (S, B, width)."
@@ -201,14 +214,16 @@ def _mean_states(students, tokens):
 
 def _mapped(students, draws, english, unseen, captions=4):
     "Features of unseen texts by each student's linear map, fitted on captions of its tuples."
-    texts, found, most = _mean_states(students, draws.read(unseen)), [], max(map(len, draws.tables))
-    rounds = [torch.stack([t[np.arange(most) % len(t), d] for t in draws.tables]) for d in range(captions)]
-    seen = torch.stack([_mean_states(students, _trim(tokens)) for tokens in rounds])
-    for s, (table, order) in enumerate(zip(draws.tables, draws.orders)):
-        k = len(table)
-        x, y = seen[:, s, :k].flatten(0, 1), english[order[:k]].repeat(captions, 1)
-        weights, at, to, _ = ridge_map(x, y)
-        found.append(F.normalize((texts[s].double() - at) @ weights + to, dim=-1).float())
+    texts, found = _mean_states(students, draws.read(unseen)), [None] * len(draws.tables)
+    for k in np.unique(draws.sizes):
+        rows = np.flatnonzero(draws.sizes == k)
+        alike = _some(students, rows)
+        rounds = [torch.stack([draws.tables[s][:, d] for s in rows]) for d in range(captions)]
+        seen = torch.stack([_mean_states(alike, _trim(tokens).to(draws.device)) for tokens in rounds])
+        for place, s in enumerate(rows):
+            y = english[draws.orders[s][:k]].repeat(captions, 1)
+            weights, at, to, _ = ridge_map(seen[:, place].flatten(0, 1), y)
+            found[s] = F.normalize((texts[s].double() - at) @ weights + to, dim=-1).float()
     return torch.stack(found)
 
 # %% ../../nbs/6_grounding/07_samples.ipynb #499048e1
@@ -225,20 +240,21 @@ def guess_language(
     batch_size: int = 32,
     learning_rate: float = 6e-3,
     languages: dict = None,  # As in `teach_language`
+    device: str = "cpu",
     **shape,  # width, heads, layers of the students
 ) -> tuple:  # (features of the unseen texts (S, T, D), losses (steps, S)); students as in `teach_language`
     "Students that learn to guess hidden words, and then a linear map to English (thesis, section 3.1.4)."
     _check_plan("English", sizes, len(ids), batch_size)
-    draws = _Draws(tuples, language, ids, seeds, sizes, batch_size, languages=languages)
+    draws = _Draws(tuples, language, ids, seeds, sizes, batch_size, device, languages=languages)
     tokenizer, hide = draws.spoken[0][0], torch.Generator().manual_seed(0)
-    mask, special = tokenizer.vocab_size, tokenizer.start
-    students = TextStudents(draws.seeds.tolist(), mask + 1, english.shape[1], tokenizer.end, **shape)
+    mask, shape = tokenizer.vocab_size, dict(shape, end=tokenizer.end)
+    students = TextStudents(draws.seeds.tolist(), mask + 1, english.shape[1], **shape).to(device)
 
     def losses(step):
         tokens, _, _ = draws(step)
-        _, hidden = hide_words(tokens, mask, special, hide)
+        _, hidden = hide_words(tokens, mask, tokenizer.start, hide)
         return guess_losses(students, tokens, hidden, mask)
 
     history = train_students(students, losses, steps, learning_rate)
     with torch.no_grad():
-        return _mapped(students, draws, english, unseen), history
+        return _mapped(students, draws, english.to(device), unseen), history

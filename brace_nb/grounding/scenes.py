@@ -255,13 +255,13 @@ def train_decoder(
     generator = as_generator(seed)
 
     def batch_loss(step):
-        rows = torch.randint(len(inputs), (batch_size,), generator=generator)
+        rows = torch.randint(len(inputs), (batch_size,), generator=generator).to(inputs.device)
         return loss(model(inputs[rows]), target[rows]).mean()
 
     def half_cosine(step):
         return learning_rate * (1 + math.cos(math.pi * step / steps)) / 2
 
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
     return train(batch_loss, optimizer, steps, learning_rate=half_cosine)
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #d6c0aa5d

@@ -47,8 +47,8 @@ class _Maps(nn.Module):
         self.weight = _drawn(seeds, (inputs, outputs), inputs**-0.5)
         self.bias = nn.Parameter(torch.zeros(len(seeds), 1, outputs))
 
-    def forward(self, x):
-        y = torch.baddbmm(self.bias, x.flatten(1, -2), self.weight)
+    def forward(self, x, part=slice(None)):  # part: of the outputs
+        y = torch.baddbmm(self.bias[..., part], x.flatten(1, -2), self.weight[..., part])
         return y.unflatten(1, x.shape[1:-1])
 
 # %% ../../nbs/6_grounding/06_students.ipynb #c7c4bc6d
@@ -62,9 +62,18 @@ class _Block(nn.Module):
         self.attend, self.mix = _Maps(seeds, width, 3 * width), _Maps(seeds, width, width)
         self.widen, self.narrow = _Maps(seeds, width, 4 * width), _Maps(seeds, 4 * width, width)
 
-    def forward(self, x, used):
-        split = (*x.shape[:-1], 3, self.heads, x.shape[-1] // self.heads)
-        q, k, v = self.attend(self.before(x)).reshape(split).movedim(-3, 0).transpose(-3, -2)
+    def _heads(self, x, first, count):
+        "Queries, keys or values: `count` of them from the first on, each (S, B, heads, L, width of a head)."
+        width = x.shape[-1]
+        y = self.attend(x, slice(first * width, (first + count) * width))
+        split = (*x.shape[:-1], count, self.heads, width // self.heads)
+        return y.reshape(split).movedim(-3, 0).transpose(-3, -2)
+
+    def forward(self, x, used, at=None):  # at: places that are asked for, int64, (S, B, M, 1); None: all
+        seen = self.before(x)
+        own = seen if at is None else seen.take_along_dim(at, 2)
+        x = x if at is None else x.take_along_dim(at, 2)
+        q, (k, v) = self._heads(own, 0, 1)[0], self._heads(seen, 1, 2)
         looks = F.scaled_dot_product_attention(q, k, v, attn_mask=used[:, :, None, None])
         x = x + self.mix(looks.transpose(-3, -2).flatten(-2))
         return x + self.narrow(F.gelu(self.widen(self.between(x))))
@@ -95,24 +104,24 @@ class TextStudents(nn.Module):
     def states(
         self,
         tokens: Tensor,  # int64, shape (S, B, L), 0 is padding
-    ) -> Tensor:  # Shape (S, B, L, width), normalized
-        "States of all places."
+        at: Tensor = None,  # Places that are asked for, int64, shape (S, B, M); None: all
+    ) -> Tensor:  # Shape (S, B, M or L, width), normalized
+        "States of places; the last block computes no others."
         students, vocabulary, width = self.tokens.shape
         first = vocabulary * torch.arange(students, device=tokens.device)[:, None, None]
         x = F.embedding(tokens + first, self.tokens.reshape(-1, width))
         x = x + self.places[:, None, : tokens.shape[-1]]
-        for block in self.blocks:
+        for block in self.blocks[:-1]:
             x = block(x, tokens != 0)
-        return self.last(x)
+        return self.last(self.blocks[-1](x, tokens != 0, at if at is None else at[..., None]))
 
     def forward(
         self,
         tokens: Tensor,  # int64, shape (S, B, L); each row holds the end token once
     ) -> Tensor:  # Unit features, shape (S, B, D)
         "Features at the end token."
-        at = (tokens == self.end).int().argmax(-1)[..., None, None]
-        states = self.states(tokens)
-        return F.normalize(self.project(states.take_along_dim(at, 2)).squeeze(2), dim=-1)
+        at = (tokens == self.end).int().argmax(-1, keepdim=True)
+        return F.normalize(self.project(self.states(tokens, at)).squeeze(2), dim=-1)
 
 
 def _check_shape(seeds, width, heads, layers):
@@ -231,7 +240,7 @@ def hide_words(
 ) -> tuple:  # (tokens with the mask, bool (S, B, L): which are hidden); at least one a text
     "Hide a part of the words of each text."
     words = (tokens > 0) & (tokens < special)
-    u = torch.rand(tokens.shape, generator=generator).masked_fill(~words, 2.0)
+    u = torch.rand(tokens.shape, generator=generator).to(tokens.device).masked_fill(~words, 2.0)
     hidden = (u < share) | (u == u.amin(-1, keepdim=True))
     hidden = hidden & words
     return tokens.masked_fill(hidden, mask), hidden
@@ -245,7 +254,10 @@ def guess_losses(
     mask: int,  # Id that stands for a hidden token
 ) -> Tensor:  # Nats a hidden word, shape (S,)
     "Loss of guessing the hidden words of each student's texts."
-    states = students.states(tokens.masked_fill(hidden, mask))
-    logits = torch.einsum("sblw,svw->sblv", states, students.tokens)
-    losses = F.cross_entropy(logits.flatten(0, 2), tokens.flatten(), reduction="none").view(tokens.shape)
-    return (losses * hidden).sum((1, 2)) / hidden.sum((1, 2)).clamp(min=1)
+    most = max(1, int(hidden.sum(-1).max()))
+    at = hidden.int().argsort(dim=-1, descending=True, stable=True)[..., :most]
+    counts, target = hidden.gather(-1, at), tokens.gather(-1, at)
+    states = students.states(tokens.masked_fill(hidden, mask), at)
+    logits = torch.einsum("sbmw,svw->sbmv", states, students.tokens)
+    losses = F.cross_entropy(logits.flatten(0, 2), target.flatten(), reduction="none").view(target.shape)
+    return (losses * counts).sum((1, 2)) / counts.sum((1, 2)).clamp(min=1)

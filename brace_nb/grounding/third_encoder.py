@@ -102,7 +102,7 @@ def train_third_encoder(
     features, history, looks = [], [], []
 
     def batch_loss(step):
-        rows, tokens = batches(step)
+        rows, tokens = (v.to(frozen[0].device) for v in batches(step))
         features[:] = [*(f[rows] for f in frozen), F.normalize(encode_tokens(student, tokens), dim=-1)]
         return loss(features)
 

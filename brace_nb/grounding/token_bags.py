@@ -67,22 +67,24 @@ def train_bags(
     scale: float = 20.0,  # Of the cosines in the loss
     weight_decay: float = 0.01,
     seed: int = 0,  # Of weights and batches
+    device: str = "cpu",
 ) -> dict:  # Tokens (V, D) of the first language, texts (N, D) of it, images (N, D), val_loss, loss (steps,)
     "Mean-of-token text encoders and a linear map of frozen pictures, trained with the pairwise CLIP loss."
     _check_bags(images, bags, vocabulary)
     x, rng = F.normalize(images.float(), dim=-1), np.random.default_rng([seed, len(bags)])
     learn, val = (torch.as_tensor(np.asarray(rows)) for rows in (train_rows, val_rows))
-    model = TokenBags(len(bags), vocabulary, images.shape[1], seed)
+    x, *bags = (v.to(device) for v in (x, *bags))
+    model = TokenBags(len(bags), vocabulary, images.shape[1], seed).to(device)
 
     def batch_loss(step):
         rows = learn[torch.from_numpy(rng.permutation(len(learn))[:batch_size])]
         return pairwise_clip_loss(model(x[rows], [b[rows] for b in bags]), scale)
 
-    settings = dict(lr=learning_rate, weight_decay=weight_decay, fused=True)
-    losses = train(batch_loss, torch.optim.AdamW(model.parameters(), **settings), steps)
+    optimizer = torch.optim.AdamW(model.parameters(), learning_rate, weight_decay=weight_decay, fused=True)
+    losses = train(batch_loss, optimizer, steps)
     with torch.no_grad():
         views = model(x, bags)
         val_loss = float(pairwise_clip_loss(views[:, val], scale))
-    tokens, pictures, texts = model.tables[0].weight.detach(), views[0], views[1]
-    found = {name: t.numpy().copy() for name, t in dict(tokens=tokens, images=pictures, texts=texts).items()}
+    found = dict(tokens=model.tables[0].weight.detach(), images=views[0], texts=views[1])
+    found = {name: t.cpu().numpy().copy() for name, t in found.items()}
     return found | dict(val_loss=val_loss, loss=np.array(losses))
