@@ -19,6 +19,7 @@ import pytest
 
 from brace_nb.companion import (
     code_closure,
+    engine,
     executed,
     find_experiments,
     fingerprint,
@@ -474,6 +475,25 @@ def test_a_cell_that_never_ends_is_ended(project):
     notebook(project, "two/d", "value = 1", "while value: pass")
     result = run(project, "--only", "two/d", "--cell-seconds", "1")
     assert result.returncode == 1 and "cell 1 ran longer than 1 seconds" in result.stdout
+
+
+def test_an_interrupt_ends_a_scheduler_that_waits_for_its_jobs():
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(1, flush=True); "
+        "time.sleep(600)"
+    )
+    scheduler, said = subprocess.Popen([sys.executable, "-S", "-c", stubborn], stdout=subprocess.PIPE), []
+    scheduler.stdout.readline()
+
+    class Interrupted:
+        def look(self):
+            raise KeyboardInterrupt
+
+        def say(self, text, **_):
+            said.append(text)
+
+    assert engine._wait(scheduler, Interrupted(), patience=0.2) == 130
+    assert scheduler.returncode == -signal.SIGKILL and "continues from here" in said[0]
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(project, monkeypatch):
