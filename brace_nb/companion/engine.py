@@ -129,14 +129,17 @@ def _surroundings(profile: str, socket: str) -> dict[str, str]:
     return os.environ | own
 
 # %% ../../nbs/7_companion/11_engine.ipynb #ac5993a4
-def _wait(engine: subprocess.Popen, follow: Follow) -> int:
-    "Follow Snakemake to its end; Ctrl-C ends it first."
+def _wait(engine: subprocess.Popen, follow: Follow, patience: float = 5.0) -> int:
+    "Follow Snakemake to its end; Ctrl-C ends it first, and ends it for good when it waits for its jobs."
     try:
         while engine.poll() is None:
             follow.look()
             time.sleep(0.2)
     except KeyboardInterrupt:
         engine.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            engine.wait(patience)
+        engine.kill()
         engine.wait()
         follow.say("interrupted; `make figures` continues from here.", flush=True)
         return 130

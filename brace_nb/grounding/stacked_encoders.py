@@ -26,7 +26,7 @@ class StackedEncoders:
 
     def __init__(
         self,
-        encoders: list,  # `FeatureEncoder`s of one shape
+        encoders: list,  # Encoders of one shape, each a `FeatureEncoder`
         device="cpu",  # Where they are computed
     ):
         shapes = [[(k, tuple(p.shape)) for k, p in e.named_parameters()] for e in encoders]
