@@ -52,7 +52,7 @@ def test_the_lab_opens_at_the_index_with_its_picture(lab):
     assert "/lab/tree/nbs/index.ipynb" in lab
     with started() as browser:
         page = browser.new_page(viewport=dict(width=1400, height=1000))
-        page.goto(lab, timeout=PATIENCE)
+        page.goto(lab + ("&" if "?" in lab else "?") + "reset", timeout=PATIENCE)  # what other tests opened
         page.locator(".jp-Notebook h1").first.wait_for(timeout=PATIENCE)
         assert tabs(page).all_inner_texts() == ["index.ipynb"]
         image = page.locator(".jp-Notebook img").first
