@@ -24,9 +24,8 @@ def hears_interrupts():
 
 def started(*words, **options):
     code = "import sys; from brace_nb.companion import main; main(sys.argv[1:])"
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) | options
-    command = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.Popen(command, preexec_fn=hears_interrupts, **pipes)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears_interrupts)
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, words)], **pipes | options)
 
 
 def run(capsys, *words):
