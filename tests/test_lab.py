@@ -1,5 +1,6 @@
 """`make lab` opens at the index, with Jupyter's loopback and token, and links lead to lessons."""
 
+import contextlib
 import re
 import shlex
 import subprocess
@@ -41,7 +42,10 @@ def lab(tmp_path_factory):
             yield found[0]
         finally:
             server.terminate()
-            server.wait(20)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # its kernels may take their time
+                server.wait(20)
+            server.kill()
+            server.wait()
 
 
 def tabs(page):
