@@ -46,9 +46,10 @@ def topk_codes(
     v = _array(x)
     if not 1 <= k <= v.shape[-1]:
         raise ValueError(f"k must be in 1..{v.shape[-1]}, the dimensions; got {k}.")
-    codes = np.zeros(v.shape, bool)
-    np.put_along_axis(codes, np.argsort(-v, axis=-1, kind="stable")[..., :k], True, -1)
-    return like(codes, x)
+    least = -np.partition(-v, k - 1, axis=-1)[..., k - 1 : k]
+    above, ties = v > least, v == least
+    left = k - above.sum(-1, keepdims=True)
+    return like(above | (ties & (ties.cumsum(-1) <= left)), x)
 
 # %% ../../nbs/2_codes/08_baselines.ipynb #c3da4f99
 @checked
@@ -95,7 +96,7 @@ def itq_rotation(
     v, rotation = v @ principal, random_directions(bits, bits, seed)
     v = (v / (np.abs(v).max() or 1.0)).astype(np.float32)  # signs need no more, and it is twice as fast
     for _ in range(iterations):
-        signs = np.where(v @ rotation.astype(np.float32) > 0, np.float32(1), np.float32(-1))
+        signs = np.copysign(np.float32(1), v @ rotation.astype(np.float32))
         u, _, w = np.linalg.svd((v.T @ signs).astype(np.float64))
         rotation = u @ w
     return (principal @ rotation).astype(np.float32)
