@@ -52,6 +52,14 @@ def _named_pair(layers_a, layers_b, unbiased):
     return a, b
 
 
+def _scaled(layers_a, layers_b, unbiased):
+    "The same layers at a scale whose fourth powers exist."
+    a, b = (
+        {name: in_range(x) for name, x in side.items()} for side in _named_pair(layers_a, layers_b, unbiased)
+    )
+    return a, a if layers_b is layers_a else b
+
+
 def _values(layers):
     return layers.values() if isinstance(layers, dict) else layers
 
@@ -99,6 +107,13 @@ class MinibatchCKA:
                 self._reasons[name] = why_undefined(x)
 
     @property
+    def out_of_range(self) -> bool:
+        "May a fourth power have left what the type can hold (or is a layer constant)?"
+        limits = torch.finfo(self._dtype)
+        fourth = torch.cat(self._sums[3:])
+        return not bool(((fourth > self.rows * limits.tiny**0.8) & (fourth < limits.max**0.8)).all())
+
+    @property
     def undefined(self) -> dict:  # Layer -> why it has no CKA
         _, own_a, own_b, scale_a, scale_b = self._sums
         bad = set()
@@ -126,12 +141,10 @@ def cka_matrix(
     unbiased: bool = True,  # As in `cka`
 ):  # Shape (L, M), in [-1, 1]; NaN rows or columns, with a warning, for layers without structure
     "CKA of all pairs of layers as one matrix product (Gram matrices of the features' type, then float64)."
-    a = {name: in_range(x) for name, x in _named_layers(layers_a, "layers_a").items()}
-    b = a
-    if layers_b is not layers_a:
-        b = {name: in_range(x) for name, x in _named_layers(layers_b, "layers_b").items()}
-    found = MinibatchCKA(unbiased).update(a, b).compute()
-    return like(found, *_values(layers_a), *_values(layers_b))
+    found = MinibatchCKA(unbiased).update(layers_a, layers_b)
+    if found.out_of_range:  # rare, and then a second time costs little
+        found = MinibatchCKA(unbiased).update(*_scaled(layers_a, layers_b, unbiased))
+    return like(found.compute(), *_values(layers_a), *_values(layers_b))
 
 # %% ../../nbs/5_evaluation/07_layer_pairs.ipynb #a7a60b7f
 class _Stream:
