@@ -41,11 +41,15 @@ def box_shrink(
         raise ValueError(f"factor must divide the picture's sides {height} x {width}; got {factor}.")
     if factor == 1:
         return rgba.copy()
-    boxes = rgba.astype(np.float32).reshape(*batch, height // factor, factor, width // factor, factor, 4)
-    alpha = boxes[..., 3:].sum((-4, -2))
-    color = (boxes[..., :3] * boxes[..., 3:]).sum((-4, -2)) / np.maximum(alpha, 1)
-    alpha = np.rint(alpha / factor**2)
-    return np.concatenate([np.rint(color) * (alpha > 0), alpha], -1).astype(np.uint8)
+    boxes = rgba.reshape(*batch, height // factor, factor, width // factor, factor, 4)
+    color, alpha = (np.zeros((*batch, height // factor, width // factor, k), np.uint32) for k in (3, 1))
+    for i, j in np.ndindex(factor, factor):  # whole numbers: exact, and no copy of all pictures as floats
+        one = boxes[..., i, :, j, :].astype(np.uint32)
+        alpha += one[..., 3:]
+        color += one[..., :3] * one[..., 3:]
+    color = np.rint(color.astype(np.float32) / np.maximum(alpha, 1).astype(np.float32))
+    alpha = np.rint(alpha.astype(np.float32) / factor**2)
+    return np.concatenate([color * (alpha > 0), alpha], -1).astype(np.uint8)
 
 # %% ../../nbs/1_foundations/01_images.ipynb #3723fd15
 def open_picture(
