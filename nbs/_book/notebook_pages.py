@@ -84,12 +84,16 @@ def is_imports(source: str) -> bool:
     return all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in body)
 
 
+OF_FIGURE = dict(png="large", csv="numbers")  # what is linked below a figure
+
+
 def with_captions(source: str, rows_of: dict[str, list[dict]], up: str) -> str:
     "Pictures that stand alone become figures whose caption is seen, with verdicts and numbers below."
 
     def figure(found: re.Match) -> str:
         caption, path, name = found.groups()
-        extra = [f'<span class="of-figure"><a href="{up}_static/figures/{name}.csv">numbers</a>']
+        links = [f'<a href="{up}_static/figures/{name}.{k}">{word}</a>' for k, word in OF_FIGURE.items()]
+        extra = [f'<span class="of-figure">{" · ".join(links)}']
         extra += [f"{badges(rows_of.get(name, []), up)}</span>"]
         lines = [f":::{{figure}} {path}", f":alt: {plain(caption)}", f":width: {width_of(name)}"]
         lines += ["", caption, ":::", ""]
