@@ -623,3 +623,17 @@ def test_cuda_equals_cpu():
     )
     net, ids = Net().cuda(), tokens().cuda()
     assert all(v.is_cuda for v in layer_features(net, ids, representation="eot").values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("power", [-25, -9, 9, 25])
+def test_all_pairs_at_scales_whose_fourth_powers_do_not_exist(power, dtype):
+    "A power of two changes no bit; one layer far out makes all of them be scaled, and the others stay as they are."
+    layers = [noise(12, d, seed=d).to(dtype) for d in (3, 8, 20)]
+    expected = cka_matrix(layers, layers)
+    factor = 2.0 ** round(power * np.log2(10) * (8 if dtype == torch.float64 else 1))
+    moved = [layers[0], layers[1] * factor, layers[2]]
+    assert torch.equal(cka_matrix(moved, moved), expected)
+    assert torch.equal(cka_matrix(moved, layers), cka_matrix(layers, layers))
+    assert MinibatchCKA().update(layers, layers).out_of_range is False
+    assert MinibatchCKA().update(moved, moved).out_of_range or abs(power) < 20
