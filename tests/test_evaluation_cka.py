@@ -628,7 +628,7 @@ def test_cuda_equals_cpu():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("power", [-25, -9, 9, 25])
 def test_all_pairs_at_scales_whose_fourth_powers_do_not_exist(power, dtype):
-    "A power of two changes no bit; one layer far out makes all of them be scaled, and the others stay as they are."
+    "A power of two changes no bit; where one layer lies far out, the others keep theirs."
     layers = [noise(12, d, seed=d).to(dtype) for d in (3, 8, 20)]
     expected = cka_matrix(layers, layers)
     factor = 2.0 ** round(power * np.log2(10) * (8 if dtype == torch.float64 else 1))
