@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'check_expansion', 'read_json']
+__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'check_expansion', 'read_json', 'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:
@@ -95,6 +95,12 @@ def check_expansion(
         )
 
 # %% ../../nbs/0_core/01_files.ipynb #621eaa49
+def _unreadable(path, text: str, form: str, error: str, cure: str) -> ValueError:
+    "One line that names a damaged file and its cure."
+    said = "holds an unresolved merge conflict" if "<<<<<<<" in text else f"is not readable {form} ({error})"
+    return ValueError(f"{path} {said}. {cure}")
+
+
 def read_json(
     path,
     cure: str = "Delete it; it is made again.",  # Last sentence of the error
@@ -104,7 +110,28 @@ def read_json(
     try:
         return json.loads(text)
     except ValueError as error:
-        what = (
-            "holds an unresolved merge conflict" if "<<<<<<<" in text else f"is not readable json ({error})"
-        )
-        raise ValueError(f"{path} {what}. {cure}") from None
+        raise _unreadable(path, text, "json", error, cure) from None
+
+# %% ../../nbs/0_core/01_files.ipynb #934ae25c
+def _yaml_error(error) -> str:
+    "What the reader says, with its line, in one line."
+    mark = getattr(error, "problem_mark", None)
+    said = f"line {mark.line + 1}: {error.problem}" if mark else str(error)
+    return " ".join(said.split())
+
+
+def read_yaml(
+    path,
+    cure: str = "Mend it, or restore it with git.",  # Last sentence of the error
+) -> dict:  # Empty for an empty file
+    "The table in a YAML file; a damaged one, or one with a merge conflict, is named with its cure."
+    import yaml
+
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    try:  # the compiled reader is ten times as fast
+        content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise _unreadable(path, text, "YAML", _yaml_error(error), cure) from None
+    if not isinstance(content, dict):
+        raise _unreadable(path, text, "YAML", f"no table `name: value` but a {type(content).__name__}", cure)
+    return content

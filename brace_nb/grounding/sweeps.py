@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.arguments import checked, count, function, size
+from ..core.arguments import checked, count, function, size, text, whole
 
 # %% auto #0
 __all__ = ['Study', 'draw_run', 'StudyStore', 'sweep', 'run_outcomes']
@@ -26,7 +26,8 @@ def _check_factor(name, values):
     if isinstance(values, list) and len(values) > 1:
         return
     known = isinstance(values, dict) and {"low", "high"} <= set(values) <= {"low", "high", "log", "int"}
-    if not known or not values["low"] < values["high"] or values.get("log") and values["low"] <= 0:
+    numbers = known and all(isinstance(values[end], int | float) for end in ("low", "high"))
+    if not numbers or not values["low"] < values["high"] or values.get("log") and values["low"] <= 0:
         raise ValueError(
             f"factor {name!r} must be a list of two or more choices, or {{low, high}} with low < high and "
             f"maybe log: true (then low > 0) or int: true; got {values!r}."
@@ -46,6 +47,12 @@ class Study:
     seed: int = 0  # Of all draws
 
     def __post_init__(self):
+        for name in ("factors", "fixed", "data"):
+            if not isinstance(said := getattr(self, name), dict):
+                raise ValueError(f"`{name}` must be a table of names and values; got {said!r}.")
+        whole(self.runs, "runs")
+        text(self.metric, "metric")
+        count(self.seed, "seed")
         if not self.factors or self.runs < 1:
             raise ValueError(
                 f"a study needs a factor and a run; got {list(self.factors)} and {self.runs} runs."
