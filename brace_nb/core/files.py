@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'check_expansion', 'read_json', 'read_yaml']
+__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'naming', 'check_expansion', 'read_json',
+           'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:
@@ -78,6 +79,19 @@ def malformed(
     got = " ".join(str(got).split())  # an error is one line
     return ValueError(f"{path} is not what was expected. Expected {expected}; got {got}.")
 
+
+@contextlib.contextmanager
+def naming(
+    path,  # What is being read
+):
+    "An error of the block says from which file it comes."
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+
 # %% ../../nbs/0_core/01_files.ipynb #694e0a42
 EXPANDED = 4 * 2**30  # bytes that an archive may expand to; BRACE_NB_MAX_BYTES sets another limit
 
@@ -87,7 +101,12 @@ def check_expansion(
     size: int,  # Bytes that it announces to expand to
 ) -> None:
     "Raise ValueError when an archive expands beyond the limit, and beyond twice its own size."
-    limit = int(os.environ.get("BRACE_NB_MAX_BYTES", EXPANDED))
+    told = os.environ.get("BRACE_NB_MAX_BYTES") or str(EXPANDED)
+    if not told.isdecimal():
+        raise ValueError(
+            f"BRACE_NB_MAX_BYTES must be a whole number of bytes; got {told!r}. Unset it, or mend it."
+        )
+    limit = int(told)
     if size > max(limit, 2 * Path(path).stat().st_size):
         raise ValueError(
             f"{path} expands to {size / 2**20:,.0f} MiB; the limit is {limit / 2**20:,.0f} MiB. "

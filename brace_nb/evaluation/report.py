@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..core.files import naming
 from .report_inputs import read_inputs, read_matrix
 from .report_rows import cka_rows, geometry_rows, probe_rows, retrieval_rows, text_of_image
 
@@ -50,7 +51,8 @@ def evaluate_files(
         split = found.split
         if split is None:
             split, facts["split"] = found.draw_split(seed)
-        rows += probe_rows(sides, found.labels, np.asarray(split).astype(str), seed)
+        with naming(images):
+            rows += probe_rows(sides, found.labels, np.asarray(split).astype(str), seed)
     return dict(facts=facts, rows=[row._asdict() for row in rows])
 
 # %% ../../nbs/5_evaluation/14_report.ipynb #2e0edaeb

@@ -5,7 +5,6 @@
 # %% ../../nbs/6_grounding/16a_study_files.ipynb #3ab641ac
 from __future__ import annotations
 
-import contextlib
 import inspect
 import shlex
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.arguments import checked, count, share, size, text
-from ..core.files import existing_file, malformed, read_yaml
+from ..core.files import existing_file, malformed, naming, read_yaml
 from .aligned import default_encoders, read_aligned
 from .n_encoders import train_encoders
 from .sweeps import Study, StudyStore, run_outcomes, sweep
@@ -40,20 +39,11 @@ def read_study(
     unknown = sorted(map(str, content.keys() - set(_KNOWN)))
     if unknown or "factors" not in content:
         raise malformed(path, f"some of {', '.join(_KNOWN)}, and `factors`", unknown or "no such table")
-    with _naming(path):
+    with naming(path):
         study = Study(**content)
         _check_arguments(study)
         _check_data(study.data)
     return study
-
-
-@contextlib.contextmanager
-def _naming(path):
-    "An error says from which study it comes."
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def _check_data(data):
@@ -129,7 +119,7 @@ def sweep_file(
     path = Path(path)
     study, folder = read_study(path), path.with_suffix("")
     first, step = _which(part)
-    with _naming(path):
+    with naming(path):
         learn, held = _data_of(study, path.parent)
 
         def run(values):
