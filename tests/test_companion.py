@@ -30,6 +30,7 @@ from brace_nb.companion import (
     join_tables,
     load_claims,
     load_profile,
+    main,
     method_style,
     parameters,
     problems,
@@ -309,8 +310,6 @@ def test_a_profile_over_another_takes_over_what_it_says_of_experiments(project):
 )
 def test_a_damaged_profile_is_one_line_with_its_file_and_the_cure(project, capsys, text, said):
     (project / "data/profiles/cpu.yaml").write_text(text)
-    from brace_nb.companion.cli import main
-
     with pytest.raises(SystemExit) as done:
         main(["list"])
     error = capsys.readouterr().err

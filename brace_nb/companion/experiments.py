@@ -36,7 +36,7 @@ class Profile:
         "Is this notebook one of its experiments?"
         return path.parent.name == self.name if self.apart else path.parent.name not in APART
 
-
+# %% ../../nbs/7_companion/06_experiments.ipynb #944e93a4
 def _said_by(path: Path) -> dict:
     "What a file says: parameters for each experiment and for all."
     content = read_yaml(path)
@@ -47,7 +47,7 @@ def _said_by(path: Path) -> dict:
             raise malformed(path, f"{wanted} for {key!r}", f"{said!r}. Mend it, or restore it with git")
     return content
 
-
+# %% ../../nbs/7_companion/06_experiments.ipynb #5b757941
 def load_profile(
     name: str,  # Stem of a file in data/profiles
 ) -> Profile:

@@ -75,12 +75,12 @@ def _given(what, wanted, values):
         raise ValueError(f"{what}: {wanted} has no value in rows {missing[:5]}. Drop these rows.")
     return values
 
-# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #2b2fc9e2
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #14c3d8f0
 def _place(wanted, columns, source):
     "The file that a column comes from: its own, or that of the embeddings."
     return source if wanted is None or wanted in columns else wanted
 
-
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #2b2fc9e2
 def read_column(what, wanted, columns, rows, source):
     "Values of a column by name, from its own file, or by its usual name; None where there is none."
     if wanted is None:
@@ -213,18 +213,23 @@ def read_texts(found, path, key, captions, owner):
     found.texts = y
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #0111052c
-def read_inputs(images, texts=None, keys=(), labels=None, split=None, captions=None, owner=None):
-    "Everything but the teacher; the arguments of `evaluate_files`."
+def _matrices(images, texts, keys):
+    "The names of the image matrix and the text matrix, as far as they are needed."
     keys = tuple(keys) if keys or texts is not None else matrix_keys(images)
     if len(keys) > 2:
         raise ValueError(f"keys must be the image matrix and the text matrix; got {len(keys)}.")
+    return keys
+
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #9e1dee99
+def read_inputs(images, texts=None, keys=(), labels=None, split=None, captions=None, owner=None):
+    "Everything but the teacher; the arguments of `evaluate_files`."
+    keys = _matrices(images, texts, keys)
     text_file = images if texts is None and len(keys) == 2 else texts
     x, lengths, columns = read_matrix(images, keys[0] if keys else None, "image")
     found = ReportInputs(x, lengths)
-    with naming(_place(labels, columns, images)):
-        found.labels = read_column("labels", labels, columns, len(x), images)
-    with naming(_place(split, columns, images)):
-        found.split = read_column("split", split, columns, len(x), images)
+    for what, wanted in (("labels", labels), ("split", split)):
+        with naming(_place(wanted, columns, images)):
+            setattr(found, what, read_column(what, wanted, columns, len(x), images))
     if text_file is not None:
         read_texts(found, text_file, keys[1] if len(keys) > 1 else None, captions, owner)
         return found

@@ -33,7 +33,17 @@ def _check_factor(name, values):
             f"maybe log: true (then low > 0) or int: true; got {values!r}."
         )
 
+# %% ../../nbs/6_grounding/16_sweeps.ipynb #328ab421
+def _check_kinds(study):
+    "Errors for what is no table, number or word where one belongs."
+    for name in ("factors", "fixed", "data"):
+        if not isinstance(said := getattr(study, name), dict):
+            raise ValueError(f"`{name}` must be a table of names and values; got {said!r}.")
+    whole(study.runs, "runs")
+    count(study.seed, "seed")
+    text(study.metric, "metric")
 
+# %% ../../nbs/6_grounding/16_sweeps.ipynb #cc38e987
 @dataclass(frozen=True)
 class Study:
     "What is drawn, how often, and what is asked of a run."
@@ -47,12 +57,7 @@ class Study:
     seed: int = 0  # Of all draws
 
     def __post_init__(self):
-        for name in ("factors", "fixed", "data"):
-            if not isinstance(said := getattr(self, name), dict):
-                raise ValueError(f"`{name}` must be a table of names and values; got {said!r}.")
-        whole(self.runs, "runs")
-        text(self.metric, "metric")
-        count(self.seed, "seed")
+        _check_kinds(self)
         if not self.factors or self.runs < 1:
             raise ValueError(
                 f"a study needs a factor and a run; got {list(self.factors)} and {self.runs} runs."
