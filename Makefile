@@ -5,14 +5,13 @@ ONLY ?=
 CORES ?=
 DATA ?=
 DEVICE ?=
-TINY ?=
 BIN = .venv/bin
 SHELL = /bin/bash
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PROFILE ONLY DATA  # words for a program, not for a shell
 
-figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|gpu|paper ONLY=part CORES=n DATA=folder DEVICE=cpu|cuda TINY=1)
-	@$(BIN)/brace-nb figures --profile "$$PROFILE" $(if $(ONLY),--only "$$ONLY") $(if $(CORES),--cores $(CORES)) $(if $(DATA),--data "$$DATA") $(if $(DEVICE),--device $(DEVICE)) $(if $(TINY),--tiny)
+figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|gpu|paper ONLY=part CORES=n DATA=folder DEVICE=cpu|cuda)
+	@$(BIN)/brace-nb figures --profile "$$PROFILE" $(if $(ONLY),--only "$$ONLY") $(if $(CORES),--cores $(CORES)) $(if $(DATA),--data "$$DATA") $(if $(DEVICE),--device $(DEVICE))
 
 test: .venv/.book ## style, export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
 	$(BIN)/ruff check nbs tests setup.py

@@ -30,6 +30,7 @@ from brace_nb.companion import (
     join_tables,
     load_claims,
     load_profile,
+    main,
     method_style,
     parameters,
     problems,
@@ -275,6 +276,53 @@ def test_parameters_and_profiles(project):
         with pytest.raises(ValueError, match="known: cpu"):
             load_profile(name)
     assert differences({"a": "1", "b": "2"}, {"a": "1", "c": "3"}) == ["c is new", "b is gone"]
+
+
+def test_a_profile_over_another_takes_over_what_it_says_of_experiments(project):
+    below = "requires: cuda\nall: {device: cuda}\na/b: {steps: 9000, kinds: [x, y]}\nc/d: {steps: 5}\n"
+    (project / "data/profiles/large.yaml").write_text(below)
+    (project / "data/profiles/small.yaml").write_text("over: large\na/b: {steps: 2}\ne/f: {steps: 1}\n")
+    p = load_profile("small")
+    assert p.experiments == {
+        "a/b": dict(steps=2, kinds=["x", "y"]),
+        "c/d": dict(steps=5),
+        "e/f": dict(steps=1),
+    }
+    assert (p.requires, p.everywhere) == ("", {})
+    (project / "data/profiles/small.yaml").write_text("over: none\n")
+    with pytest.raises(ValueError, match="unknown profile 'none'; known: large, small"):
+        load_profile("small")
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("a/b: {steps: 2\nc/d: {steps: 1}\n", "line 2"),
+        ("a/b:\n\tsteps: 2\n", "line 2"),
+        ("- a/b\n", "no table"),
+        ("a/b: [steps, 2]\n", "a table of parameters for 'a/b'"),
+        ("all: cuda\n", "a table of parameters for 'all'"),
+        ("requires: [cuda]\n", "a word for 'requires'"),
+        ("<<<<<<< ours\nall: {}\n", "merge conflict"),
+        ("a/b: !!python/object/apply:os.getcwd []\n", "not readable YAML"),
+        ("a/b: {day: 2020-13-45}\n", "not readable YAML"),
+    ],
+)
+def test_a_damaged_profile_is_one_line_with_its_file_and_the_cure(project, capsys, text, said):
+    (project / "data/profiles/cpu.yaml").write_text(text)
+    with pytest.raises(SystemExit) as done:
+        main(["list"])
+    error = capsys.readouterr().err
+    assert done.value.code == 2 and error.count("\n") == 1
+    assert "cpu.yaml" in error and said in error and "git" in error
+
+
+def test_a_damaged_ledger_is_one_line_with_its_file(project):
+    for text, said in (("a: {kind: claim\n", "not readable YAML"), ("a: claim\n", "row 'a': is no table")):
+        (project / "data/claims/toy.yaml").write_text(text)
+        with pytest.raises(ValueError, match=f"toy.yaml.*{said}") as error:
+            load_claims()
+        assert "\n" not in str(error.value)
 
 
 def test_results_that_a_notebook_does_not_say_it_needs_are_refused(project):

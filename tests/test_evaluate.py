@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from brace_nb.companion import main
@@ -244,6 +245,10 @@ def broken(folder):
         label=np.r_[np.arange(11) % 2, 7],
         split=["train"] * 6 + ["val"] * 3 + ["test"] * 3,
     )
+    half = [None if i == 4 else "ab"[i % 2] for i in range(12)]
+    pd.DataFrame(dict(x=list(x), label=half)).to_parquet(folder / "half.parquet")
+    np.save(folder / "words.npy", np.array(["a"] * 12))
+    np.save(folder / "unknown.npy", np.r_[np.arange(11.0), np.nan])
     (folder / "three.txt").write_text("a\nb\nc")
     (folder / "note.md").write_text("#")
     (folder / "cut.npy").write_bytes(b"\x93NUMPY")
@@ -269,13 +274,16 @@ def broken(folder):
         (["x.npy", "--labels", "three.txt"], "has 3 values for the 12 rows"),
         (["x.npy", "--labels", "color"], "no column 'color'"),
         (["x.npy", "--labels", "gone.txt"], "there is no file"),
-        (["x.npy", "empty.npz"], r"captions \[11\] are empty"),
+        (["x.npy", "empty.npz"], r"empty.npz: captions \[11\] are empty"),
+        (["half.parquet"], r"half.parquet: labels: label has no value in rows \[4\]"),
+        (["x.npy", "x.npy", "--owner", "words.npy"], "words.npy: owner must hold row numbers .*; got text"),
+        (["x.npy", "--labels", "unknown.npy"], r"unknown.npy has no value in rows \[11\]"),
         (["x.npy", "--owner", "o"], "there are none"),
-        (["x.npy", "x.npy", "--owner", "far.npy"], r"row numbers from 0 to 11; got 0..99"),
-        (["x.npy", "x.npy", "--owner", "lonely.npy"], r"11 images have no text"),
+        (["x.npy", "x.npy", "--owner", "far.npy"], r"far.npy: .*row numbers from 0 to 11; got 0..99"),
+        (["x.npy", "x.npy", "--owner", "lonely.npy"], r"lonely.npy: .*11 images have no text"),
         (["x.npy", "--teacher", "short.npy"], "9 rows, the images 12"),
-        (["lost.npz"], r"no image is in \['val'\]"),
-        (["new.npz"], "do not occur in training"),
+        (["lost.npz"], r"lost.npz: split: no image is in \['val'\]"),
+        (["new.npz"], "new.npz: .* do not occur in training"),
         (["x.npy", "x.npy", "x.npy"], "got 3 files"),
         (["x.npy", "x.npy", "-k", "0"], "ks must be a whole number >= 1"),
     ],

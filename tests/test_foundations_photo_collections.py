@@ -124,6 +124,14 @@ def test_pictures_outside_their_folder_are_refused(photos, tmp_path, name):
         load_coco(coco_json(tmp_path / "c.json", images=images, annotations=annotations), photos)
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b.png", 3, None, ["a.png"]])
+def test_what_cannot_be_the_name_of_a_picture_is_named(photos, tmp_path, name):
+    path = coco_json(tmp_path / "c.json", images=[{"id": 7, "file_name": name}], annotations=[])
+    with pytest.raises(ValueError, match="must have names of files; got .*Repair the annotations") as error:
+        load_coco(path, photos)
+    assert len(str(error.value)) < 200
+
+
 def test_coco_paths(photos, tmp_path):
     with pytest.raises(FileNotFoundError, match="Expected COCO captions"):
         load_coco(tmp_path / "none.json", photos)

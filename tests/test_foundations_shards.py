@@ -114,6 +114,12 @@ def test_bad_shards(tmp_path):
         load_shards(write_shard(tmp_path / "k.tar", sample(0, json="{")))
     with pytest.raises(ValueError, match="cannot be read"):
         load_shards(write_shard(tmp_path / "u.tar", sample(0, txt=b"\xff\xfe")))
+    (tmp_path / "head.tar.gz").write_bytes(b"\x1f\x8b\x08")
+    twice = write_shard(tmp_path / "twice.tar", [("a.png", photo(0)), ("a.png", photo(1)), ("a.txt", b"a")])
+    deep = write_shard(tmp_path / "deep.tar", sample(0, json="[" * 100_000))
+    for path in (tmp_path / "head.tar.gz", twice, deep):
+        with pytest.raises(ValueError, match=f"{path.name} holds a shard that cannot be read"):
+            load_shards(path)
 
 
 def test_a_compressed_shard_has_a_limit(tmp_path, monkeypatch):
@@ -125,5 +131,11 @@ def test_a_compressed_shard_has_a_limit(tmp_path, monkeypatch):
     monkeypatch.setenv("BRACE_NB_MAX_BYTES", "100000")
     with pytest.raises(ValueError, match="x.tar.gz expands to 1 MiB; the limit is 0 MiB"):
         load_shards(str(tmp_path / "x.tar.gz"))
+    for told in ("much", "-1", "1e9"):
+        monkeypatch.setenv("BRACE_NB_MAX_BYTES", told)
+        with pytest.raises(
+            ValueError, match=f"BRACE_NB_MAX_BYTES must be a whole number of bytes; got '{told}'"
+        ):
+            load_shards(str(tmp_path / "x.tar.gz"))
     monkeypatch.setenv("BRACE_NB_MAX_BYTES", "2000000")
     assert len(load_shards(str(tmp_path / "x.tar.gz"))) == 1

@@ -148,6 +148,49 @@ def test_studies_that_cannot_be_read(tmp_path, capsys):
     assert done.value.code == 2 and "does not exist" in capsys.readouterr().err
 
 
+DAMAGED = [
+    (YAML + "factors: [1\n", "not readable YAML (line"),
+    ("runs: 3\n\tdata: {}\n", "not readable YAML (line 2"),
+    ("<<<<<<< ours\n" + YAML, "merge conflict"),
+    ("- 3\n", "no table"),
+    ("3: {}\n" + YAML, "got ['3']"),
+    (YAML.replace("runs: 3", "runs: many"), "runs"),
+    (YAML.replace("runs: 3", "runs: -1"), "runs"),
+    (YAML.replace("labels: labels.npy", "labels: none.npy"), "none.npy"),
+    (YAML.replace("labels: labels.npy", "labels: 3"), "labels"),
+    (YAML.replace("held: 0.4", "held: much"), "held"),
+    (YAML.replace("held: 0.4", "hold: 0.4"), "hold"),
+    (YAML.replace("picture: picture.npy", "picture: 3"), "picture"),
+    (YAML[: YAML.index("factors")] + "factors: 3\n", "factors"),
+    (YAML[: YAML.index("factors")] + "factors: {layers: 3}\n", "layers"),
+    (YAML[: YAML.index("factors")] + "factors: {learning_rate: {low: 1}}\n", "learning_rate"),
+    (YAML[: YAML.index("factors")] + "factors: {learning_rate: {low: a, high: b}}\n", "learning_rate"),
+    (YAML.replace("fixed: {", "fixed: 3\nseed: {"), "fixed"),
+    (YAML.replace("labels: labels.npy, ", "").replace("data: {", "data: 3\nfixed: {"), "data"),
+    (YAML + "sampler: best\n", "sampler"),
+    (YAML + "metric: 3\n", "metric"),
+]
+
+
+@pytest.mark.parametrize("text, said", DAMAGED)
+def test_a_damaged_study_is_one_line_that_names_the_file(study_file, capsys, text, said):
+    study_file.write_text(text)
+    with pytest.raises(SystemExit) as done:
+        main(["sweep", str(study_file)])
+    error = capsys.readouterr().err
+    assert done.value.code == 2 and error.count("\n") == 1, error
+    assert "study.yaml" in error and said in error
+
+
+def test_an_error_of_a_run_names_the_study_and_a_part_is_two_numbers(study_file):
+    study_file.write_text(YAML.replace("steps: 2", "steps: two"))
+    with pytest.raises(ValueError, match="study.yaml: .* must be a whole number.*'two'"):
+        sweep_file(study_file)
+    for part in ("two/4", "4/4", "1/0", "-1/4", "1"):
+        with pytest.raises(ValueError, match="a part is named k/n"):
+            sweep_file(study_file, part)
+
+
 # ---- what mattered ----
 
 

@@ -19,6 +19,7 @@ from brace_nb.companion import (
     check_public,
     find_experiments,
     load_claims,
+    load_profile,
     pieces,
     public_list,
     root,
@@ -319,25 +320,27 @@ def test_slurm_plans_the_profile_with_gpus(project, public):
     assert "paper__cifar10" in said and "gpu=1" in said and "mem_mb=32000" in said
 
 
-def test_a_tiny_gpu_profile_has_a_size_for_whatever_it_enlarges(monkeypatch):
-    "`--tiny --device cpu` tries names and shapes of the profile `gpu` on any machine."
-    monkeypatch.setenv("BRACE_NB_TINY", "1")
+def test_smoke_is_the_profile_gpu_made_small_on_the_cpu():
+    "`make test` runs every experiment of `smoke`, so a name or a shape of `gpu` that fails, fails there."
+    smoke, found, taken_over = load_profile("smoke"), find_experiments("smoke"), []
+    for name, told in load_profile("gpu").experiments.items():
+        assert told.keys() <= smoke.experiments[name].keys(), f"smoke leaves out what gpu says of {name}"
+        assert {k: type(v) for k, v in told.items()} == {k: type(found[name].values[k]) for k in told}
+        taken_over += [f"{name}: {k}" for k, v in told.items() if found[name].values[k] == v]
+    assert not (large := [said for said in taken_over if LARGE.search(said)]), (
+        f"smoke does not shrink {large}"
+    )
+    assert "grounding/detection_formats: formats" in taken_over
+    assert all(e.values.get("device", "cpu") == "cpu" for e in found.values()) and not smoke.requires
+
+
+def test_a_device_of_the_caller_replaces_that_of_a_profile(monkeypatch):
+    monkeypatch.setenv("BRACE_NB_DEVICE", "cuda")
+    assert load_profile("smoke").requires == "cuda"
+    assert find_experiments("smoke")["codes/sweep"].values["device"] == "cuda"
     monkeypatch.setenv("BRACE_NB_DEVICE", "cpu")
-    tiny, smoke = find_experiments("gpu"), find_experiments("smoke")
-    large = {
-        n: [k for k, v in e.values.items() if LARGE.search(k) and v != smoke[n].values[k]]
-        for n, e in tiny.items()
-    }
-    large = {n: names for n, names in large.items() if names}
-    assert not large, f"the profile gpu sets what smoke does not make small: {large}"
-    assert all(e.values.get("device", "cpu") == "cpu" for e in tiny.values())
-
-
-def test_a_dry_run_of_the_gpu_profile_on_the_cpu(project):
-    words = ("--profile", "gpu", "--device", "cpu", "--tiny", "--only", "assignment/network", "--cores", 1)
-    done = run(project, "figures", *words)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    assert (project / "data/derived/gpu/runs/assignment/network/out/result.json").exists()
+    assert not load_profile("gpu").requires
+    assert find_experiments("gpu")["codes/sweep"].values["device"] == "cpu"
 
 
 @pytest.mark.gpu

@@ -66,6 +66,17 @@ def test_the_first_error_ends_the_run_and_names_its_cell(tmp_path):
     assert not (tmp_path / "x").exists() and "no such thing" in (tmp_path / "b.ipynb").read_text()
 
 
+@pytest.mark.parametrize(
+    "cell", ["raise SystemExit(0)", "import sys; sys.exit()", "%%time\nraise SystemExit"]
+)
+def test_a_cell_that_ends_the_notebook_early_is_an_error(tmp_path, cell):
+    "papermill takes `SystemExit(0)` for success; the cells after it would be missing in silence."
+    source = write(tmp_path / "a.ipynb", "1", cell, "open('x', 'w')")
+    with pytest.raises(PapermillExecutionError, match="a cell may not end the run"):
+        run_notebook(source, tmp_path / "b.ipynb", folder=tmp_path)
+    assert not (tmp_path / "x").exists() and "SystemExit" in (tmp_path / "b.ipynb").read_text()
+
+
 def test_a_cell_that_never_ends_is_ended(tmp_path):
     with pytest.raises(PapermillExecutionError, match="cell 1 ran longer than 0.2 seconds"):
         run_notebook(write(tmp_path / "a.ipynb", "while True: pass"), tmp_path / "b.ipynb", cell_seconds=0.2)
@@ -81,6 +92,8 @@ def work(kind, folder):
         return 7
     if kind == "fails":
         raise RuntimeError("told to")
+    if kind == "killed":
+        return subprocess.run(["sh", "-c", "kill -9 $$"]).returncode
     sleeper = subprocess.Popen(["sleep", "600"])
     (folder / "pids").write_text(f"{os.getpid()} {sleeper.pid}")
     time.sleep(600)
@@ -124,6 +137,7 @@ def test_a_fork_has_the_imports_and_the_surroundings_of_its_job(warm, tmp_path):
     assert job.communicate(timeout=60)[0].strip() == f"['pandas'] yes {tmp_path}" and job.returncode == 7
     job = client(warm, "fails", tmp_path, stderr=subprocess.PIPE, text=True)
     assert "RuntimeError: told to" in job.communicate(timeout=60)[1] and job.returncode == 1
+    assert client(warm, "killed", tmp_path).wait(timeout=60) == 128 + signal.SIGKILL  # -9 would come as 247
 
 
 @pytest.mark.parametrize("victim", ["job", "fork"])

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from .conditions import Interval, as_interval, decide, names_in
 from .folders import root, run_facts, run_folder
-from ..core.files import read_json, write_atomic
+from ..core.files import read_json, read_yaml, write_atomic
 
 # %% auto #0
 __all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'APART', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds', 'verdict',
@@ -72,6 +72,8 @@ def row_faults(
     row: dict,  # A row as it stands in its file
 ) -> list[str]:  # Empty when all is well
     "What is wrong with a row, in words."
+    if not isinstance(row, dict):
+        return [f"is no table of fields but {row!r}"]
     return _word_faults(row) + _sense_faults(row) + _condition_faults(row)
 
 # %% ../../nbs/7_companion/03_claims.ipynb #0571b1eb
@@ -89,10 +91,7 @@ def _stamps(folder: Path, holding: str = "") -> tuple:
 @lru_cache(maxsize=16)
 def _read_source(path: Path, stamp: int) -> dict[str, dict]:
     "Read a version of a file once: an experiment asks for every row it records."
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
+    rows = read_yaml(path)
     for id, row in rows.items():
         if faults := row_faults(row):
             raise ValueError(f"{path.name}, row {id!r}: " + "; ".join(faults))
@@ -101,9 +100,7 @@ def _read_source(path: Path, stamp: int) -> dict[str, dict]:
 # %% ../../nbs/7_companion/03_claims.ipynb #d7473f87
 @lru_cache(maxsize=16)
 def _read_under(path: Path, stamp: int) -> dict:
-    import yaml
-
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return read_yaml(path)
 
 
 def _as_under(id: str, row: dict, profile: str, elsewhere: dict[str, dict]) -> dict:

@@ -23,7 +23,7 @@ __all__ = ['readme', 'parser', 'main']
 def _figures(a) -> int:
     from brace_nb.companion.engine import keep, make
 
-    said = dict(CELL_SECONDS=a.cell_seconds, DEVICE=a.device, TINY=a.tiny)
+    said = dict(CELL_SECONDS=a.cell_seconds, DEVICE=a.device)
     said["PUBLIC_DATA"] = a.data and os.path.abspath(a.data)
     os.environ |= {f"BRACE_NB_{name}": str(value) for name, value in said.items() if value}
     if a.accept:

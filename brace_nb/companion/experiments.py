@@ -12,24 +12,10 @@ from .cells import check_plain, literals, says
 from .claims import APART
 from .folders import derived, root
 from .memory import remembered, save_memory
+from ..core.files import malformed, read_yaml
 
 # %% auto #0
 __all__ = ['Profile', 'load_profile', 'require', 'Experiment', 'check_name', 'find_experiments', 'without', 'chosen_by', 'select']
-
-# %% ../../nbs/7_companion/06_experiments.ipynb #5bb46fc1
-def _told(profile: Profile, folder: Path) -> Profile:
-    "A profile with what the caller says: `BRACE_NB_DEVICE`, and `BRACE_NB_TINY` for sizes of a dry run."
-    import yaml
-
-    if device := os.environ.get("BRACE_NB_DEVICE"):
-        profile.requires = "cuda" if device.startswith("cuda") else ""
-        profile.everywhere["device"] = device
-    if os.environ.get("BRACE_NB_TINY") and not profile.apart:
-        tiny = yaml.safe_load((folder / "smoke.yaml").read_text(encoding="utf-8")) or {}
-        names = tiny.keys() - {"all", "requires"} | profile.experiments.keys()
-        own = profile.experiments
-        profile.experiments = {n: own.get(n, {}) | (tiny.get(n) or {}) for n in sorted(names)}
-    return profile
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #a69047b4
 @dataclass
@@ -50,21 +36,36 @@ class Profile:
         "Is this notebook one of its experiments?"
         return path.parent.name == self.name if self.apart else path.parent.name not in APART
 
+# %% ../../nbs/7_companion/06_experiments.ipynb #944e93a4
+def _said_by(path: Path) -> dict:
+    "What a file says: parameters for each experiment and for all."
+    content = read_yaml(path)
+    for key, said in content.items():
+        word = key in ("requires", "over")
+        if not isinstance(said, str if word else dict | None):
+            wanted = "a word" if word else "a table of parameters"
+            raise malformed(path, f"{wanted} for {key!r}", f"{said!r}. Mend it, or restore it with git")
+    return content
 
+# %% ../../nbs/7_companion/06_experiments.ipynb #5b757941
 def load_profile(
     name: str,  # Stem of a file in data/profiles
 ) -> Profile:
     "Read a profile; its name is made of letters, digits, _ and -."
-    import yaml
-
     folder = root() / "data/profiles"
     known = sorted(p.stem for p in folder.glob("*.yaml") if re.fullmatch(r"[\w-]+", p.stem, re.ASCII))
     if name not in known:
         raise ValueError(f"unknown profile {name!r}; known: {', '.join(known)}.")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the compiled one is ten times as fast
-    content = yaml.load((folder / f"{name}.yaml").read_text(encoding="utf-8"), loader) or {}
-    requires, everywhere = content.pop("requires", ""), content.pop("all", {}) or {}
-    return _told(Profile(name, requires, everywhere, {k: v or {} for k, v in content.items()}), folder)
+    content = _said_by(folder / f"{name}.yaml")
+    below = content.pop("over", "")
+    own = {k: v or {} for k, v in content.items() if k not in ("requires", "all")}
+    for experiment, values in (load_profile(below).experiments if below else {}).items():
+        own[experiment] = values | own.get(experiment, {})
+    profile = Profile(name, content.get("requires", ""), content.get("all") or {}, own)
+    if device := os.environ.get("BRACE_NB_DEVICE"):
+        profile.requires = "cuda" if device.startswith("cuda") else ""
+        profile.everywhere["device"] = device
+    return profile
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #f8346a75
 def require(

@@ -27,10 +27,9 @@ def paper(
 def add_places(
     command: argparse.ArgumentParser,  # `brace-nb figures`
 ) -> None:
-    "Where the public data are, and where and how small to compute."
+    "Where the public data are, and where to compute."
     command.add_argument("--data", default="", metavar="DIR", help="public data and weights (profile paper)")
     command.add_argument("--device", default="", help="cpu or cuda, in place of the profile's")
-    command.add_argument("--tiny", action="store_true", help="a dry run: smoke's sizes where it has any")
 
 
 def add_paper(

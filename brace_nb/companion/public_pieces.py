@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from .folders import root
+from ..core.files import read_yaml
 
 # %% auto #0
 __all__ = ['Piece', 'public_list', 'pieces', 'public_folder', 'missing_files', 'why_missing', 'public_data', 'public_file',
@@ -31,9 +32,7 @@ class Piece:
 
 @lru_cache(maxsize=None)
 def _listed(path: Path, stamp: int) -> dict:
-    import yaml
-
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return read_yaml(path)
 
 
 def public_list() -> dict:  # With `pieces` and `experiments`

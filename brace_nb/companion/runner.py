@@ -87,6 +87,14 @@ def _limit(seconds, number):
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 # %% ../../nbs/7_companion/08a_runner.ipynb #014e3cf5
+def _as_failure(output):
+    "An output as it is, but an early end that papermill takes for success says what it is."
+    if output["output_type"] != "error" or output["ename"] != "SystemExit":
+        return output
+    said = f"{output['evalue'] or 0}: a cell may not end the run; the cells after it were not run"
+    return output | dict(evalue=said, traceback=[*output["traceback"], f"SystemExit: {said}"])
+
+
 def _engine():
     "papermill's engine that runs cells in this process."
     from execnb.shell import CaptureShell
@@ -105,7 +113,7 @@ def _engine():
                 try:
                     with around() if around else contextlib.nullcontext():
                         outputs = shell.run(cell.source)
-                    cell.outputs = [from_dict(o) for o in outputs]
+                    cell.outputs = [from_dict(_as_failure(o)) for o in outputs]
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
                 if shell.exc:

@@ -8,9 +8,10 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 # %% auto #0
-__all__ = ['take_turns', 'Ratio', 'time_ratio']
+__all__ = ['take_turns', 'clock_of', 'measured_on', 'AddedMemory', 'Ratio', 'time_ratio']
 
 # %% ../../nbs/7_companion/02a_timing.ipynb #e4c173da
 def take_turns(
@@ -28,6 +29,77 @@ def take_turns(
             calls[name]()
             seconds[name].append(clock() - start)
     return seconds
+
+# %% ../../nbs/7_companion/02a_timing.ipynb #5f6878aa
+def clock_of(
+    device: str = "cpu",  # "cpu", "cuda", "cuda:1"
+    cpu: Callable[[], float] = time.process_time,  # The clock of work on the CPU
+) -> Callable[[], float]:  # Seconds
+    "A clock for work on a device: of a GPU it tells the time when all that was asked for is done."
+    if not str(device).startswith("cuda"):
+        return cpu
+    import torch
+
+    def now():
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return now
+
+
+def measured_on(
+    device: str = "cpu",  # As in `clock_of`
+    threads: int = 1,  # Of work on the CPU
+) -> str:  # "1 CPU thread", "2 CPU threads", "NVIDIA H200"
+    "Where something was measured, for notes and captions."
+    if str(device).startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    return f"{threads} CPU thread{'s' * (threads > 1)}"
+
+# %% ../../nbs/7_companion/02a_timing.ipynb #7faedd9c
+def _resident(field):
+    "Bytes of this process in memory: VmRSS now, VmHWM at the peak."
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+class AddedMemory:
+    "Bytes that a block adds at its peak to what was there before it (`added`), and that peak (`peak`)."
+
+    def __init__(
+        self,
+        device: str = "cpu",  # As in `clock_of`
+    ):
+        self.device, self.added, self.peak = device, 0, 0
+
+    def _held(self, peak):
+        "Bytes held now, or at the peak."
+        if not str(self.device).startswith("cuda"):
+            return _resident("VmHWM" if peak else "VmRSS")
+        import torch
+
+        torch.cuda.synchronize(self.device)
+        return (torch.cuda.max_memory_allocated if peak else torch.cuda.memory_allocated)(self.device)
+
+    def _forget(self):
+        "Begin a new peak."
+        if not str(self.device).startswith("cuda"):
+            Path("/proc/self/clear_refs").write_text("5")
+            return
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def __enter__(self):
+        self._forget()
+        self.before = self._held(peak=False)
+        return self
+
+    def __exit__(self, *_):
+        self.peak = self._held(peak=True)
+        self.added = self.peak - self.before
 
 # %% ../../nbs/7_companion/02a_timing.ipynb #cb38ca6d
 @dataclass(frozen=True)

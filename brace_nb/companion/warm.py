@@ -38,6 +38,11 @@ def _end_session(pid):
         os.killpg(pid, signal.SIGKILL)
 
 # %% ../../nbs/7_companion/08b_warm.ipynb #26c80837
+def _exit_code(code: int) -> int:
+    "The byte that says how a process ended: its exit code, or 128 + the signal that killed it."
+    return 128 - code if code < 0 else code & 255
+
+
 def _worker(request, outputs, work):
     "The fork: takes over the job's output and surroundings, works, ends."
     os.setsid()
@@ -48,7 +53,7 @@ def _worker(request, outputs, work):
     try:
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
-        code = work(**request["arguments"])
+        code = _exit_code(work(**request["arguments"]))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -58,12 +63,6 @@ def _worker(request, outputs, work):
         os._exit(code)
 
 # %% ../../nbs/7_companion/08b_warm.ipynb #dcae3cab
-def _exit_code(status: int) -> int:
-    "Exit code of a process that has ended; 128 + signal when it was killed, as in a shell."
-    code = os.waitstatus_to_exitcode(status)
-    return 128 - code if code < 0 else code
-
-
 def _guard(connection, request, outputs, work):
     "Fork the worker, watch it and the job that asked for it, leave nothing of either."
     os.setsid()
@@ -78,7 +77,7 @@ def _guard(connection, request, outputs, work):
         if ended:
             _end_session(worker)
             with contextlib.suppress(OSError):
-                connection.send(bytes([_exit_code(status)]))
+                connection.send(bytes([_exit_code(os.waitstatus_to_exitcode(status))]))
             os._exit(0)
         readable, _, _ = select.select([connection], [], [], 0.05)
         if readable:  # the job says nothing more: it is gone

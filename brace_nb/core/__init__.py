@@ -12,7 +12,7 @@ __getattr__, __dir__, __all__ = lazy(
     "nonnegative number one_of positive seed several share size sizes tensor tensors text whole within",
     arrays="as_tensor broadcast check_finite like normalize one_type random_rotation rows widen",
     demo="expect_fail",
-    files="atomic_path check_expansion existing_file malformed read_json write_atomic",
+    files="atomic_path check_expansion existing_file malformed naming read_json read_yaml write_atomic",
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
     training="Bar EarlyStopping TrainingState deferred_interrupt train",

@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'check_expansion', 'read_json']
+__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'naming', 'check_expansion', 'read_json',
+           'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:
@@ -78,6 +79,19 @@ def malformed(
     got = " ".join(str(got).split())  # an error is one line
     return ValueError(f"{path} is not what was expected. Expected {expected}; got {got}.")
 
+
+@contextlib.contextmanager
+def naming(
+    path,  # What is being read
+):
+    "An error of the block says from which file it comes."
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+
 # %% ../../nbs/0_core/01_files.ipynb #694e0a42
 EXPANDED = 4 * 2**30  # bytes that an archive may expand to; BRACE_NB_MAX_BYTES sets another limit
 
@@ -87,7 +101,12 @@ def check_expansion(
     size: int,  # Bytes that it announces to expand to
 ) -> None:
     "Raise ValueError when an archive expands beyond the limit, and beyond twice its own size."
-    limit = int(os.environ.get("BRACE_NB_MAX_BYTES", EXPANDED))
+    told = os.environ.get("BRACE_NB_MAX_BYTES") or str(EXPANDED)
+    if not told.isdecimal():
+        raise ValueError(
+            f"BRACE_NB_MAX_BYTES must be a whole number of bytes; got {told!r}. Unset it, or mend it."
+        )
+    limit = int(told)
     if size > max(limit, 2 * Path(path).stat().st_size):
         raise ValueError(
             f"{path} expands to {size / 2**20:,.0f} MiB; the limit is {limit / 2**20:,.0f} MiB. "
@@ -95,6 +114,12 @@ def check_expansion(
         )
 
 # %% ../../nbs/0_core/01_files.ipynb #621eaa49
+def _unreadable(path, text: str, form: str, error: str, cure: str) -> ValueError:
+    "One line that names a damaged file and its cure."
+    said = "holds an unresolved merge conflict" if "<<<<<<<" in text else f"is not readable {form} ({error})"
+    return ValueError(f"{path} {said}. {cure}")
+
+
 def read_json(
     path,
     cure: str = "Delete it; it is made again.",  # Last sentence of the error
@@ -104,7 +129,28 @@ def read_json(
     try:
         return json.loads(text)
     except ValueError as error:
-        what = (
-            "holds an unresolved merge conflict" if "<<<<<<<" in text else f"is not readable json ({error})"
-        )
-        raise ValueError(f"{path} {what}. {cure}") from None
+        raise _unreadable(path, text, "json", error, cure) from None
+
+# %% ../../nbs/0_core/01_files.ipynb #934ae25c
+def _yaml_error(error) -> str:
+    "What the reader says, with its line, in one line."
+    mark = getattr(error, "problem_mark", None)
+    said = f"line {mark.line + 1}: {error.problem}" if mark else str(error)
+    return " ".join(said.split())
+
+
+def read_yaml(
+    path,
+    cure: str = "Mend it, or restore it with git.",  # Last sentence of the error
+) -> dict:  # Empty for an empty file
+    "The table in a YAML file; a damaged one, or one with a merge conflict, is named with its cure."
+    import yaml
+
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    try:  # the compiled reader is ten times as fast
+        content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise _unreadable(path, text, "YAML", _yaml_error(error), cure) from None
+    if not isinstance(content, dict):
+        raise _unreadable(path, text, "YAML", f"no table `name: value` but a {type(content).__name__}", cure)
+    return content

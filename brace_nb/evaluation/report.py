@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..core.files import naming
 from .report_inputs import read_inputs, read_matrix
 from .report_rows import cka_rows, geometry_rows, probe_rows, retrieval_rows, text_of_image
 
@@ -14,6 +15,15 @@ from .report_rows import cka_rows, geometry_rows, probe_rows, retrieval_rows, te
 __all__ = ['evaluate_files', 'report_text']
 
 # %% ../../nbs/5_evaluation/14_report.ipynb #6ef52863
+def _probed(images, found, sides, facts, seed):
+    "Probes on the split that was given, or on one drawn by class, which the facts then say."
+    split = found.split
+    if split is None:
+        split, facts["split"] = found.draw_split(seed)
+    with naming(images):
+        return probe_rows(sides, found.labels, np.asarray(split).astype(str), seed)
+
+
 def _teacher_rows(teacher, x, seed):
     z = read_matrix(teacher, None, "teacher")[0]
     if len(z) != len(x):
@@ -47,10 +57,7 @@ def evaluate_files(
         rows += cka_rows("image and text", x, sides["text"], seed)
     rows += _teacher_rows(teacher, x, seed) if teacher is not None else []
     if found.labels is not None:
-        split = found.split
-        if split is None:
-            split, facts["split"] = found.draw_split(seed)
-        rows += probe_rows(sides, found.labels, np.asarray(split).astype(str), seed)
+        rows += _probed(images, found, sides, facts, seed)
     return dict(facts=facts, rows=[row._asdict() for row in rows])
 
 # %% ../../nbs/5_evaluation/14_report.ipynb #2e0edaeb

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..core.files import naming
 from .splits import caption_groups, draw_split
 
 # %% auto #0
@@ -73,6 +74,11 @@ def _given(what, wanted, values):
     if missing and what != "captions":
         raise ValueError(f"{what}: {wanted} has no value in rows {missing[:5]}. Drop these rows.")
     return values
+
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #14c3d8f0
+def _place(wanted, columns, source):
+    "The file that a column comes from: its own, or that of the embeddings."
+    return source if wanted is None or wanted in columns else wanted
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #2b2fc9e2
 def read_column(what, wanted, columns, rows, source):
@@ -200,20 +206,30 @@ def read_texts(found, path, key, captions, owner):
             f"images have {found.images.shape[1]} dimensions and texts {y.shape[1]}; "
             "they must share one space to be compared."
         )
-    found.owner = image_of_caption(read_column("owner", owner, columns, len(y), path), len(y), images)
-    found.captions = _checked_captions(read_column("captions", captions, columns, len(y), path))
+    with naming(_place(owner, columns, path)):
+        found.owner = image_of_caption(read_column("owner", owner, columns, len(y), path), len(y), images)
+    with naming(_place(captions, columns, path)):
+        found.captions = _checked_captions(read_column("captions", captions, columns, len(y), path))
     found.texts = y
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #0111052c
-def read_inputs(images, texts=None, keys=(), labels=None, split=None, captions=None, owner=None):
-    "Everything but the teacher; the arguments of `evaluate_files`."
+def _matrices(images, texts, keys):
+    "The names of the image matrix and the text matrix, as far as they are needed."
     keys = tuple(keys) if keys or texts is not None else matrix_keys(images)
     if len(keys) > 2:
         raise ValueError(f"keys must be the image matrix and the text matrix; got {len(keys)}.")
+    return keys
+
+# %% ../../nbs/5_evaluation/12_report_inputs.ipynb #9e1dee99
+def read_inputs(images, texts=None, keys=(), labels=None, split=None, captions=None, owner=None):
+    "Everything but the teacher; the arguments of `evaluate_files`."
+    keys = _matrices(images, texts, keys)
     text_file = images if texts is None and len(keys) == 2 else texts
     x, lengths, columns = read_matrix(images, keys[0] if keys else None, "image")
-    labels = read_column("labels", labels, columns, len(x), images)
-    found = ReportInputs(x, lengths, labels, read_column("split", split, columns, len(x), images))
+    found = ReportInputs(x, lengths)
+    for what, wanted in (("labels", labels), ("split", split)):
+        with naming(_place(wanted, columns, images)):
+            setattr(found, what, read_column(what, wanted, columns, len(x), images))
     if text_file is not None:
         read_texts(found, text_file, keys[1] if len(keys) > 1 else None, captions, owner)
         return found

@@ -103,6 +103,11 @@ def _stays_inside(name):
     return not os.path.isabs(name) and os.path.normpath(name).split(os.sep)[0] != ".."
 
 
+def _is_name(name):
+    "Can a file have this name?"
+    return isinstance(name, str) and "\0" not in name and all(len(p) < 256 for p in Path(name).parts)
+
+
 def _check_places(names, folder):
     "Every name must be that of a file in the folder."
     if not folder.is_dir():
@@ -110,6 +115,8 @@ def _check_places(names, folder):
         raise FileNotFoundError(
             f"image folder {folder} does not exist. Expected the folder that holds the image files, {such}."
         )
+    if strange := [name for name in names if not _is_name(name)]:
+        raise ValueError(f"images must have names of files; got {strange[0]!r:.80}. Repair the annotations.")
     if outside := [name for name in names if not _stays_inside(name)]:
         raise ValueError(f"images must lie in {folder}; got {outside[:3]}. Repair the annotations.")
     if missing := [name for name in names if not (folder / name).is_file()]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.arguments import checked, count
-from ..core.files import existing_file, malformed
+from ..core.arguments import checked, count, share, size, text
+from ..core.files import existing_file, malformed, naming, read_yaml
 from .aligned import default_encoders, read_aligned
 from .n_encoders import train_encoders
 from .sweeps import Study, StudyStore, run_outcomes, sweep
@@ -26,22 +26,37 @@ __all__ = ['read_study', 'sweep_file', 'sweep_parts']
 # %% ../../nbs/6_grounding/16a_study_files.ipynb #28455d96
 _KNOWN = ("factors", "runs", "fixed", "data", "metric", "sampler", "seed")
 
+_DATA = dict(table=text, labels=text, label=text, held=share, image_size=size)
+
 
 @checked
 def read_study(
     path,  # A .yaml file
 ) -> Study:
     "A study from its file."
-    import yaml
-
     path = existing_file(path, "a .yaml file with `data` and `factors`")
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    unknown = sorted(set(content) - set(_KNOWN)) if isinstance(content, dict) else None
-    if unknown is None or unknown or "factors" not in content:
+    content = read_yaml(path, "Mend it; the lesson `6_grounding/16a_study_files` shows one.")
+    unknown = sorted(map(str, content.keys() - set(_KNOWN)))
+    if unknown or "factors" not in content:
         raise malformed(path, f"some of {', '.join(_KNOWN)}, and `factors`", unknown or "no such table")
-    study = Study(**content)
-    _check_arguments(study)
+    with naming(path):
+        study = Study(**content)
+        _check_arguments(study)
+        _check_data(study.data)
     return study
+
+
+def _check_data(data):
+    "Errors for names and kinds of values under `data`."
+    if unknown := sorted(map(str, data.keys() - {"views", *_DATA})):
+        raise ValueError(f"`data` takes views, {', '.join(_DATA)}; got {unknown}.")
+    for name in data.keys() & _DATA.keys():
+        _DATA[name](data[name], f"`{name}` of `data`")
+    views = data.get("views", {"": ""})
+    if len({"table", "views"} & set(data)) != 1 or not isinstance(views, dict):
+        raise ValueError(f"`data` needs a `table` (.csv) or `views` ({{name: embedding file}}); got {data}.")
+    for name, file in views.items():
+        text(file, f"the file of the view {name!r}")
 
 
 def _check_arguments(study):
@@ -61,12 +76,11 @@ def _data_of(study, folder):
     from brace_nb.evaluation import draw_split
 
     d = study.data
-    if len({"table", "views"} & set(d)) != 1:
-        raise ValueError(f"`data` needs a `table` (.csv) or `views` ({{name: embedding file}}); got {d}.")
     source = folder / d["table"] if "table" in d else {k: folder / v for k, v in d["views"].items()}
     tuples = read_aligned(source, d.get("image_size", 32), d.get("label", "label"))
     if "labels" in d:
-        tuples.labels = np.load(folder / d["labels"], allow_pickle=False)
+        path = existing_file(folder / d["labels"], "the class of each row as .npy")
+        tuples.labels = np.load(path, allow_pickle=False)
     plain = np.zeros(len(tuples), int) if tuples.labels is None else tuples.labels
     split = draw_split(plain, seed=study.seed, shares=(1 - d.get("held", 0.2), 0.0))
     return tuples.rows(split == "train"), tuples.rows(split == "test")
@@ -85,6 +99,16 @@ def _train_once(values, learn, held, seed):
     )
 
 # %% ../../nbs/6_grounding/16a_study_files.ipynb #24275a12
+def _which(part):
+    "The first run of a part, and the step to the next."
+    if not part:
+        return 0, 1
+    first, _, step = part.partition("/")
+    if not (first.isdecimal() and step.isdecimal() and int(first) < int(step)):
+        raise ValueError(f"a part is named k/n, with k from 0 to n - 1, such as 2/4; got {part!r}.")
+    return int(first), int(step)
+
+
 @checked
 def sweep_file(
     path,  # A .yaml study; results go to a folder of its name beside it
@@ -94,13 +118,14 @@ def sweep_file(
     "Make the runs of a study in a file that are not there yet, and write the table of all."
     path = Path(path)
     study, folder = read_study(path), path.with_suffix("")
-    first, step = (int(k) for k in part.split("/")) if part else (0, 1)
-    learn, held = _data_of(study, path.parent)
+    first, step = _which(part)
+    with naming(path):
+        learn, held = _data_of(study, path.parent)
 
-    def run(values):
-        return _train_once(values, learn, held, study.seed)
+        def run(values):
+            return _train_once(values, learn, held, study.seed)
 
-    table = sweep(study, run, folder / "journal.log", range(first, study.runs, step), progress)
+        table = sweep(study, run, folder / "journal.log", range(first, study.runs, step), progress)
     table.to_csv(folder / "runs.csv", index=False)
     return table
 

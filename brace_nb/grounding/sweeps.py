@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.arguments import checked, count, function, size
+from ..core.arguments import checked, count, function, size, text, whole
 
 # %% auto #0
 __all__ = ['Study', 'draw_run', 'StudyStore', 'sweep', 'run_outcomes']
@@ -26,13 +26,24 @@ def _check_factor(name, values):
     if isinstance(values, list) and len(values) > 1:
         return
     known = isinstance(values, dict) and {"low", "high"} <= set(values) <= {"low", "high", "log", "int"}
-    if not known or not values["low"] < values["high"] or values.get("log") and values["low"] <= 0:
+    numbers = known and all(isinstance(values[end], int | float) for end in ("low", "high"))
+    if not numbers or not values["low"] < values["high"] or values.get("log") and values["low"] <= 0:
         raise ValueError(
             f"factor {name!r} must be a list of two or more choices, or {{low, high}} with low < high and "
             f"maybe log: true (then low > 0) or int: true; got {values!r}."
         )
 
+# %% ../../nbs/6_grounding/16_sweeps.ipynb #328ab421
+def _check_kinds(study):
+    "Errors for what is no table, number or word where one belongs."
+    for name in ("factors", "fixed", "data"):
+        if not isinstance(said := getattr(study, name), dict):
+            raise ValueError(f"`{name}` must be a table of names and values; got {said!r}.")
+    whole(study.runs, "runs")
+    count(study.seed, "seed")
+    text(study.metric, "metric")
 
+# %% ../../nbs/6_grounding/16_sweeps.ipynb #cc38e987
 @dataclass(frozen=True)
 class Study:
     "What is drawn, how often, and what is asked of a run."
@@ -46,6 +57,7 @@ class Study:
     seed: int = 0  # Of all draws
 
     def __post_init__(self):
+        _check_kinds(self)
         if not self.factors or self.runs < 1:
             raise ValueError(
                 f"a study needs a factor and a run; got {list(self.factors)} and {self.runs} runs."
