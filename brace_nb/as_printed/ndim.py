@@ -12,7 +12,7 @@ from torch import Tensor
 
 # %% auto #0
 __all__ = ['james_stein', 'james_stein_listing', 'distance_5_7', 'row_7', 'row_16', 'code_z', 'listing_3', 'row_1', 'row_2',
-           'row_5', 'row_8', 'row_11', 'row_12', 'p_maximised']
+           'row_5', 'row_8', 'row_11', 'row_12', 'row_3', 'row_4', 'row_6', 'row_13', 'row_14', 'p_maximised']
 
 # %% ../../nbs/8_as_printed/03_ndim.ipynb #00ed8683
 def james_stein(
@@ -96,6 +96,34 @@ def row_11(xs) -> Tensor:  # Shape (...,)
 def row_12(xs) -> Tensor:  # Shape (...,)
     "sum_f (sum x_i^2)/|sum x_i|."
     return len(xs) ** 2 * row_11(xs)
+
+# %% ../../nbs/8_as_printed/03_ndim.ipynb #c52bbd67
+def row_3(xs) -> Tensor:  # Shape (...,)
+    "sum_f m^2/sqrt(sum_f m^2), the cosine of the mean with itself times its length: |m|."
+    m, _ = _mean_and_energy(xs)
+    return m.square().sum(-1) / m.norm(dim=-1)
+
+
+def row_4(xs) -> Tensor:  # Shape (...,)
+    "1 - sum_f sqrt(sum x_i^2 - (sum x_i)^2/n)/F."
+    m, q = _mean_and_energy(xs)
+    return 1 - (q - len(xs) * m.square()).clamp(min=0).sqrt().mean(-1)
+
+
+def row_6(xs) -> Tensor:  # Shape (...,)
+    "1 - sum_f sqrt(sum x_i^2)."
+    return 1 - distance_5_7(xs)
+
+
+def row_13(xs) -> Tensor:  # Shape (...,)
+    "sqrt(sum_f (sum x_i/n)^2)."
+    return _mean_and_energy(xs)[0].norm(dim=-1)
+
+
+def row_14(xs) -> Tensor:  # Shape (...,)
+    "sum_i sum_f x_i m/sqrt(sum x_j^2/n^2), no brackets below the line: |s|^2/sqrt(n) for unit vectors."
+    m, q = _mean_and_energy(xs)
+    return sum((x * m).sum(-1) for x in xs) * len(xs) / q.sum(-1).sqrt()
 
 # %% ../../nbs/8_as_printed/03_ndim.ipynb #a9ca11ef
 def p_maximised(
