@@ -245,4 +245,5 @@ def save_figure(
     facts |= _told(fig, name, alt, says or {}) | run_facts() | dict(files=digests)
     text = json.dumps(facts, indent=1, ensure_ascii=False, sort_keys=True)
     write_atomic(folder / f"{name}.json", text + "\n")
+    fig.saved_png, fig.stale = files[f"{name}.png"], False  # a run shows it below the cell without drawing
     return folder / f"{name}.png"

@@ -87,6 +87,18 @@ def _limit(seconds, number):
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 # %% ../../nbs/7_companion/08a_runner.ipynb #014e3cf5
+def _show_as_saved(formatter):
+    "Let a figure that was saved, and not changed since, be shown as the saved picture."
+    from matplotlib.figure import Figure
+
+    draw = formatter.lookup_by_type(Figure)
+
+    def picture(fig):
+        return draw(fig) if fig.stale else getattr(fig, "saved_png", None) or draw(fig)
+
+    formatter.for_type(Figure, picture)
+
+
 def _engine():
     "papermill's engine that runs cells in this process."
     from execnb.shell import CaptureShell
@@ -97,6 +109,7 @@ def _engine():
         @classmethod
         def execute_managed_notebook(cls, nb_man, kernel_name, cell_seconds=0, around=None, **kwargs):
             shell = CaptureShell(mpl_format="png")
+            _show_as_saved(shell.display_formatter.formatters["image/png"])
             for i, cell in enumerate(nb_man.nb.cells):
                 if cell.cell_type != "code":
                     continue
