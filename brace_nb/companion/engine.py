@@ -108,8 +108,9 @@ def _clear(profile: str, todo: list[Experiment]) -> None:
         (derived(profile) / "state" / f"{e.name}.json").unlink(missing_ok=True)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1b9d51ec
-_ALWAYS = ("papermill", "execnb.shell", "yaml", "brace_nb.companion.claims:load_claims")
-_LIBRARIES = "matplotlib.pyplot pandas torch scipy.stats sklearn.linear_model pyarrow.parquet numba"
+_CALLED = ("brace_nb.companion.claims:load_claims", "brace_nb.companion.staleness:package_versions")
+_ALWAYS = ("papermill", "execnb.shell", "yaml", "matplotlib.pyplot", "pandas", *_CALLED)
+_LIBRARIES = "torch scipy.stats sklearn.linear_model pyarrow.parquet numba"
 _SCIENCE = (*_LIBRARIES.split(), "brace_nb.foundations:import_open_clip")
 _PARTS = {"foundations", "codes", "ndim", "assignment", "evaluation", "grounding"}
 
