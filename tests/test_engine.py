@@ -430,7 +430,7 @@ def traces(tmp_path_factory):
     "The traces of the cheap experiments: forks of one process that has imported what is not ours."
     folder = tmp_path_factory.mktemp("traces")
     code = (
-        "from functools import partial; import os, sys, matplotlib.pyplot, pandas, papermill, scipy.stats, torch\n"
+        "import functools, os, sys, matplotlib.pyplot, pandas, papermill, scipy.stats, torch\n"
         f"for name in {CHEAP}:\n"
         "    if not os.fork():\n"
         "        break\n"
@@ -439,7 +439,7 @@ def traces(tmp_path_factory):
         "    sys.exit()\n"
         "from brace_nb.companion import find_experiments, root, run_notebook, traced\n"
         "e, path = find_experiments('smoke')[name], f'{sys.argv[1]}/{name.replace(\"/\", \"-\")}'\n"
-        "around = partial(traced, path, root() / 'brace_nb')\n"
+        "around = functools.partial(traced, path, root() / 'brace_nb')\n"
         "run_notebook(e.path, path + '.ipynb', e.values, root(), around=around)\n"
     )
     surroundings = os.environ | {"BRACE_NB_RUN": str(folder / "run"), "MPLBACKEND": "agg"}
