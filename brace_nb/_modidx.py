@@ -1470,6 +1470,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                      'brace_nb/companion/engine.py'),
                                            'brace_nb.companion.engine._snakemake': ( '7_companion/engine.html#_snakemake',
                                                                                      'brace_nb/companion/engine.py'),
+                                           'brace_nb.companion.engine._start_numba': ( '7_companion/engine.html#_start_numba',
+                                                                                       'brace_nb/companion/engine.py'),
                                            'brace_nb.companion.engine._surroundings': ( '7_companion/engine.html#_surroundings',
                                                                                         'brace_nb/companion/engine.py'),
                                            'brace_nb.companion.engine._traceback': ( '7_companion/engine.html#_traceback',
