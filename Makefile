@@ -16,8 +16,8 @@ figures: .venv/.installed ## regenerate every figure that is out of date, then p
 test: .venv/.book ## style, export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
 	$(BIN)/ruff check nbs tests setup.py
 	$(BIN)/ruff format --check nbs tests setup.py
-	OMP_NUM_THREADS=1 $(BIN)/nbdev_test --n_workers 2 --do_print --skip_folder_re '^([_.]|experiments$$)'
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python tests/lessons.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/brace-nb figures --profile smoke --strict
 	@command -v chromium chromium-browser google-chrome >/dev/null || test -n "$$BRACE_NB_BROWSER" || \
 		echo "The tests of the site in a browser were skipped: install one (apt-get install chromium) or set BRACE_NB_BROWSER."

@@ -8,10 +8,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 
 
+# The files that take longest: they come first, so that at the end no worker is left alone with one of them.
+FIRST = ("test_book", "test_engine", "test_paper", "test_project", "test_dependencies", "test_companion")
+
+
 def pytest_collection_modifyitems(items):
-    "Tests marked `gpu` are skipped, with the reason, where there is no CUDA device."
+    "The longest files first; tests marked `gpu` are skipped, with the reason, where there is no CUDA device."
     import torch
 
+    items.sort(key=lambda item: FIRST.index(item.path.stem) if item.path.stem in FIRST else len(FIRST))
     if not torch.cuda.is_available():
         for item in items:
             if "gpu" in item.keywords:

@@ -29,14 +29,13 @@ def ledger_rows():
     return {row["id"]: row for row in listed}
 
 
-def make(script):
+def make(script, *words):
     "Run a script of the site; one process at a time, because tests run in several."
     BOOK.mkdir(parents=True, exist_ok=True)
     with (BOOK / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(
-            [sys.executable, ROOT / f"nbs/_book/{script}.py"], capture_output=True, text=True
-        )
+        call = [sys.executable, ROOT / f"nbs/_book/{script}.py", *words]
+        done = subprocess.run(call, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -50,7 +49,7 @@ def pages():
 @pytest.fixture(scope="module")
 def site(pages):
     "The built site; as in `make book`, only what changed is built again."
-    make("build")
+    make("build", "--assembled")
     return BOOK / "html"
 
 

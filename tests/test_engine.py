@@ -28,8 +28,10 @@ from brace_nb.companion import (
     outside,
     root,
     stale,
+    warm_process,
 )
 from brace_nb.companion import job as engine_job
+from brace_nb.companion.warm import VARIABLE
 
 MAIN = "from brace_nb.companion.cli import main; main()"
 TOY = {
@@ -65,8 +67,16 @@ def notebook(folder, name, parameters, *cells):
     path.write_text(json.dumps(dict(nbformat=4, nbformat_minor=5, metadata=kernel, cells=found)))
 
 
+@pytest.fixture(scope="module")
+def forks():
+    "What a run has for its jobs: a process that has imported what all need, for all jobs of these tests."
+    preload = ("papermill", "execnb.shell", "yaml", "matplotlib.pyplot", "pandas")
+    with warm_process("brace_nb.companion.engine:job", preload) as socket:
+        yield socket
+
+
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch, forks):
     "two/a uses double; two/b uses triple; two/c needs two/a's results."
     shutil.copytree(root() / "brace_nb", tmp_path / "brace_nb", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(root() / "Snakefile", tmp_path)
@@ -86,6 +96,7 @@ def project(tmp_path, monkeypatch):
     read = 'value = value + int((artifacts("two/a")/"x.txt").read_text())\n'
     notebook(tmp_path, "two/c", "value = 0", HEAD, read + draw["c"])
     monkeypatch.setenv("BRACE_NB_ROOT", str(tmp_path))
+    monkeypatch.setenv(VARIABLE, forks)
     return tmp_path
 
 
@@ -101,7 +112,7 @@ def run(folder, *words, command="figures"):
 
 
 def job(folder, name):
-    "One experiment, as Snakemake would run it."
+    "One experiment, as Snakemake runs it: in a fork of the warm process."
     return run(folder, name, command="job")
 
 
@@ -414,20 +425,33 @@ def test_code_that_no_import_shows_is_refused(project):
 CHEAP = ("ndim/statistics", "assignment/printed_metrics", "codes/first_descent")
 
 
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    "The traces of the cheap experiments: forks of one process that has imported what is not ours."
+    folder = tmp_path_factory.mktemp("traces")
+    code = (
+        "import functools, os, sys, matplotlib.pyplot, pandas, papermill, scipy.stats, torch\n"
+        f"for name in {CHEAP}:\n"
+        "    if not os.fork():\n"
+        "        break\n"
+        "    assert os.wait()[1] == 0, name\n"
+        "else:\n"
+        "    sys.exit()\n"
+        "from brace_nb.companion import find_experiments, root, run_notebook, traced\n"
+        "e, path = find_experiments('smoke')[name], f'{sys.argv[1]}/{name.replace(\"/\", \"-\")}'\n"
+        "around = functools.partial(traced, path, root() / 'brace_nb')\n"
+        "run_notebook(e.path, path + '.ipynb', e.values, root(), around=around)\n"
+    )
+    surroundings = os.environ | {"BRACE_NB_RUN": str(folder / "run"), "MPLBACKEND": "agg"}
+    subprocess.run([sys.executable, "-c", code, str(folder)], env=surroundings, check=True, timeout=480)
+    return folder
+
+
 @pytest.mark.parametrize("name", CHEAP)
-def test_what_a_real_experiment_executes_lies_in_its_inputs(name, tmp_path, monkeypatch):
+def test_what_a_real_experiment_executes_lies_in_its_inputs(name, traces):
     "Every function that its cells call; `BRACE_NB_TRACE=1 brace-nb figures --profile smoke` traces all."
     experiment = find_experiments("smoke")[name]
-    calls = tmp_path / "calls.txt"
-    code = (
-        "from functools import partial; from pathlib import Path; import os, sys\n"
-        "from brace_nb.companion import find_experiments, root, run_notebook, traced\n"
-        f"e = find_experiments('smoke')[{name!r}]\n"
-        f"around = partial(traced, {str(calls)!r}, root() / 'brace_nb')\n"
-        f"run_notebook(e.path, {str(tmp_path / 'n.ipynb')!r}, e.values, root(), around=around)\n"
-    )
-    surroundings = os.environ | {"BRACE_NB_RUN": str(tmp_path / "run"), "MPLBACKEND": "agg"}
-    subprocess.run([sys.executable, "-c", code], env=surroundings, check=True, timeout=240)
+    calls = traces / name.replace("/", "-")
     found = executed(calls, root())
     closure = code_closure(experiment.sources)
     of_engine = {"brace_nb.companion.runner", "brace_nb.companion.trace"}
@@ -519,7 +543,8 @@ def test_a_job_on_a_full_disk_says_so_and_keeps_the_last_good_result(project):
     edit(project / "data/profiles/cpu.yaml", "value: 5", "value: 6")
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); " + MAIN
     call = [sys.executable, "-c", "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); " + limit]
-    how = dict(cwd=project, env=environment(project), capture_output=True, text=True, timeout=120)
+    own = {k: v for k, v in environment(project).items() if k != VARIABLE}  # no fork: the limit is its own
+    how = dict(cwd=project, env=own, capture_output=True, text=True, timeout=120)
     failed = subprocess.run([*call, "job", "two/a"], **how)
     assert failed.returncode == 1 and "File too large. Free some space" in failed.stderr
     assert (project / "data/derived/cpu/runs/two/a/out/result.json").read_bytes() == before

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from browser import PATIENCE, started
 
@@ -26,6 +27,15 @@ def lab_command():
     return [jupyter, *arguments, "--no-browser", "--ServerApp.port=0", "--allow-root"]
 
 
+def end(server):
+    "End a server and its kernels, which would take their time."
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for kernel in psutil.Process(server.pid).children(recursive=True):
+            kernel.kill()
+    server.kill()
+    server.wait()
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     "The address that Jupyter prints, with its token."
@@ -41,11 +51,7 @@ def lab(tmp_path_factory):
             assert found, log.read_text()[-2000:]
             yield found[0]
         finally:
-            server.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # its kernels may take their time
-                server.wait(20)
-            server.kill()
-            server.wait()
+            end(server)
 
 
 def tabs(page):

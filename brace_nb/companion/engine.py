@@ -108,10 +108,19 @@ def _clear(profile: str, todo: list[Experiment]) -> None:
         (derived(profile) / "state" / f"{e.name}.json").unlink(missing_ok=True)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1b9d51ec
-_ALWAYS = ("papermill", "execnb.shell", "yaml", "brace_nb.companion.claims:load_claims")
-_LIBRARIES = "matplotlib.pyplot pandas torch scipy.stats sklearn.linear_model pyarrow.parquet numba"
-_SCIENCE = (*_LIBRARIES.split(), "brace_nb.foundations:import_open_clip")
+_CALLED = ("brace_nb.companion.claims:load_claims", "brace_nb.companion.staleness:package_versions")
+_ALWAYS = ("papermill", "execnb.shell", "yaml", "matplotlib.pyplot", "pandas", *_CALLED)
+_LIBRARIES = "torch scipy.stats sklearn.linear_model pyarrow.parquet numba"
+_STARTED = ("brace_nb.foundations:import_open_clip", "brace_nb.companion.engine:_start_numba")
+_SCIENCE = (*_LIBRARIES.split(), *_STARTED)
 _PARTS = {"foundations", "codes", "ndim", "assignment", "evaluation", "grounding"}
+
+
+def _start_numba():
+    "numba sets itself up at the first kernel of a process, which takes longer than many a job's kernels."
+    import numba
+
+    numba.njit(lambda x: x)(0)
 
 
 def _preload(todo: list[Experiment]) -> tuple[str, ...]:

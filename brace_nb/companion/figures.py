@@ -4,13 +4,15 @@
 
 # %% ../../nbs/7_companion/01_figures.ipynb #0ce5e6d1
 from __future__ import annotations
+import base64
 import hashlib
+import io
 import json
 import re
 import warnings
 from pathlib import Path
 from ..core.files import write_atomic
-from .figure_checks import identifiers, picture_faults
+from .figure_checks import identifiers, layout_kept, picture_faults
 from .folders import run_facts, run_folder
 
 # %% auto #0
@@ -184,18 +186,20 @@ def _numbered_clips(svg: bytes, name: str) -> bytes:
     return svg
 
 
+def _picture(fig, kind: str, **metadata) -> bytes:
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format=kind, metadata=metadata)
+    return buffer.getvalue()
+
+
 def _pictures(name: str, fig) -> dict[str, bytes]:
-    "File name -> png and svg."
-    import io
+    "File name -> png and svg, of one layout."
     import matplotlib as mpl
 
-    files = {}
-    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-        buffer = io.BytesIO()
-        with mpl.rc_context({"svg.hashsalt": name}):
-            fig.savefig(buffer, format=kind, metadata=metadata)
-        files[f"{name}.{kind}"] = buffer.getvalue()
-    return files | {f"{name}.svg": _numbered_clips(files[f"{name}.svg"], name)}
+    png = _picture(fig, "png", Software=None)
+    with layout_kept(fig), mpl.rc_context({"svg.hashsalt": name}):
+        svg = _picture(fig, "svg", Date=None, Creator=None)
+    return {f"{name}.png": png, f"{name}.svg": _numbered_clips(svg, name)}
 
 # %% ../../nbs/7_companion/01_figures.ipynb #0b774599
 def _check_figure(fig, name: str, data, alt: str) -> None:
@@ -219,7 +223,8 @@ def _told(fig, name: str, alt: str, says: dict) -> dict:
     says = {sentence: bool(holds) for sentence, holds in says.items()}
     alt = " ".join([alt, *(sentence for sentence, holds in says.items() if holds)])
     denied = [f"the numbers deny {sentence!r}" for sentence, holds in says.items() if not holds]
-    faults = picture_faults(fig) + identifiers([alt]) + denied
+    with layout_kept(fig):  # it is checked as it was saved
+        faults = picture_faults(fig) + identifiers([alt]) + denied
     for fault in faults:
         warnings.warn(f"{name}: {fault}", stacklevel=3)
     return dict(alt=alt, says=says, faults=faults)
@@ -245,4 +250,5 @@ def save_figure(
     facts |= _told(fig, name, alt, says or {}) | run_facts() | dict(files=digests)
     text = json.dumps(facts, indent=1, ensure_ascii=False, sort_keys=True)
     write_atomic(folder / f"{name}.json", text + "\n")
+    fig.shown = base64.b64encode(files[f"{name}.png"]).decode()  # a run shows it without drawing it again
     return folder / f"{name}.png"

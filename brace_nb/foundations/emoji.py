@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 from .images import Sprites
@@ -62,6 +63,18 @@ def _read_parquet(path, columns):
 _CONCEPT_COLUMNS = ["id", "emoji", "name", "category", "subcategory", "group", "is_country_flag", "split"]
 
 
+@lru_cache(maxsize=8)
+def _read_pictures(path, *_):
+    f = _read_parquet(path, ["id", "webp64"])
+    return Sprites(dict(zip(f["id"].astype("int64"), f["webp64"])), 64)
+
+
+def _pictures(path):
+    "The pictures of a file, read and decoded once a process as long as the file stays the same."
+    found = path.stat() if path.is_file() else None
+    return _read_pictures(path, found and (found.st_mtime_ns, found.st_size))
+
+
 def load_emoji(
     folder=None,  # Folder with the parquet files; None means `data_folder("emoji")`
 ) -> Tuples:
@@ -73,8 +86,5 @@ def load_emoji(
     files = [folder / "captions.parquet", folder / "captions_openmoji.parquet"]
     texts = pd.concat([_read_parquet(f, ["id", "lang", "kind", "text"]) for f in files], ignore_index=True)
     texts = texts.drop_duplicates(ignore_index=True).astype({"id": "int64"})
-    pictures = {}
-    for designer in DESIGNERS:
-        f = _read_parquet(folder / f"images_{designer}.parquet", ["id", "webp64"])
-        pictures[designer] = Sprites(dict(zip(f["id"].astype("int64"), f["webp64"])), 64)
+    pictures = {designer: _pictures(folder / f"images_{designer}.parquet") for designer in DESIGNERS}
     return Tuples(concepts, texts, pictures, optional_kinds=("openmoji_tag",))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import unicodedata
 from collections import Counter, defaultdict
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -102,10 +103,16 @@ def train_bpe(
     least = N_BYTES + N_SPECIAL
     if vocab_size < least:
         raise ValueError(f"vocab_size must be >= {least} (bytes and special tokens); got {vocab_size}.")
+    return list(_merges(tuple(texts), vocab_size - least))
+
+
+@lru_cache(maxsize=8)
+def _merges(texts: tuple, most: int) -> list:
+    "At most so many merges; the trainings of a process begin with the same captions."
     words, merges = _WordPairs(texts), []
     heap = [(-n, pair) for pair, n in words.total.items()]
     heapq.heapify(heap)
-    while len(merges) < vocab_size - least:
+    while len(merges) < most:
         pair = _most_frequent(heap, words.total)
         if pair is None:
             break

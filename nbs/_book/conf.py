@@ -2,9 +2,11 @@
 
 import inspect
 import sys
+from functools import cache
 from pathlib import Path
 
 import sphinx
+from sphinx.search.en import SearchEnglish
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -73,7 +75,14 @@ def close_other_parts(app, pagename, templatename, context, doctree) -> None:
         context["toctree"] = toctree
 
 
+class StemsOnce(SearchEnglish):
+    "The same few thousand words return on every page."
+
+    stem = cache(SearchEnglish.stem)
+
+
 def setup(app: sphinx.application.Sphinx) -> None:
     "Arguments that are documented beside themselves become a list of parameters."
+    app.add_search_language(StemsOnce)
     app.connect("autodoc-process-docstring", add_parameters, priority=100)
     app.connect("html-page-context", close_other_parts, priority=100)

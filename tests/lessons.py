@@ -1,0 +1,25 @@
+"""Run every cell of every lesson: `nbdev_test`, in two processes.
+
+A figure below its cell is not drawn. Nobody would see it, the drawings took a fifth of the time, and IPython
+tells of an error in them without failing.
+"""
+
+from unittest import mock
+
+import matplotlib.pyplot  # noqa: F401
+from IPython.core import pylabtools
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from nbdev.test import nbdev_test
+
+
+def main():
+    with (
+        mock.patch.object(FigureCanvasAgg, "draw_idle"),
+        mock.patch.object(pylabtools, "print_figure", return_value=""),
+        mock.patch.object(pylabtools, "retina_figure", return_value=("", {})),
+    ):
+        nbdev_test(n_workers=2, do_print=True, skip_folder_re=r"^([_.]|experiments$)")
+
+
+if __name__ == "__main__":
+    main()
