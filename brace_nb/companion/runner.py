@@ -95,9 +95,38 @@ def _as_failure(output):
     return output | dict(evalue=said, traceback=[*output["traceback"], f"SystemExit: {said}"])
 
 
+class _Pictures:
+    "The pictures of a run: words in their place, until the notebook has ended."
+
+    def __init__(self, formatter):
+        from matplotlib.figure import Figure
+
+        self.figures, self.draw = {}, formatter.lookup_by_type(Figure)
+        formatter.for_type(Figure, self._word)
+
+    def _word(self, fig):
+        word = f"figure {id(fig)}"
+        self.figures[word] = fig
+        return word
+
+    def _picture(self, fig):
+        if not hasattr(fig, "shown"):
+            fig.shown = self.draw(fig)
+        return fig.shown
+
+    def put_in(self, cells):
+        "A figure that was saved is shown as it was saved; another is drawn."
+        for output in (o for cell in cells for o in cell.get("outputs", ())):
+            data = output.get("data", {})
+            if fig := self.figures.get(data.get("image/png")):
+                data["image/png"] = self._picture(fig)
+
+
 def _engine():
     "papermill's engine that runs cells in this process."
+    from unittest import mock
     from execnb.shell import CaptureShell
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from nbformat import from_dict
     from papermill.engines import Engine
 
@@ -105,13 +134,20 @@ def _engine():
         @classmethod
         def execute_managed_notebook(cls, nb_man, kernel_name, cell_seconds=0, around=None, **kwargs):
             shell = CaptureShell(mpl_format="png")
+            pictures = _Pictures(shell.display_formatter.formatters["image/png"])
+            with mock.patch.object(FigureCanvasAgg, "draw_idle"):  # nobody looks at a figure in the making
+                cls.run_cells(nb_man, shell, cell_seconds, around or contextlib.nullcontext)
+            pictures.put_in(nb_man.nb.cells)
+
+        @staticmethod
+        def run_cells(nb_man, shell, cell_seconds, around):
             for i, cell in enumerate(nb_man.nb.cells):
                 if cell.cell_type != "code":
                     continue
                 nb_man.cell_start(cell, i)
                 _limit(cell_seconds, _place(nb_man.nb, i))
                 try:
-                    with around() if around else contextlib.nullcontext():
+                    with around():
                         outputs = shell.run(cell.source)
                     cell.outputs = [from_dict(_as_failure(o)) for o in outputs]
                 finally:
