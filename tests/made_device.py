@@ -142,11 +142,13 @@ def simulated_gpu():
     fakes |= dict(memory_allocated=lambda device=None: 0, max_memory_allocated=lambda device=None: 2**20)
     fakes |= dict(reset_peak_memory_stats=lambda device=None: None)
     kept = {name: getattr(torch.cuda, name) for name in fakes}
+    inference, torch.inference_mode = torch.inference_mode, torch.no_grad  # its tensors take no wrapper
     for name, fake in fakes.items():
         setattr(torch.cuda, name, fake)
     try:
         with _Numbered(), _Simulated():
             yield
     finally:
+        torch.inference_mode = inference
         for name, value in kept.items():
             setattr(torch.cuda, name, value)
