@@ -1,7 +1,7 @@
 """A device that is none: tensors that say they lie on `cuda`, computed on the CPU.
 
-What a GPU refuses is refused: operations on tensors of two devices, numpy arrays of what lies there, generators
-of the CPU. So code for a GPU is tried on a machine without one; only the kernels are not those of the GPU.
+What a GPU refuses is refused: operations on tensors of two devices, numpy arrays of what lies there,
+generators of the CPU. So code for a GPU is tried on a machine without one; only the kernels are not those of the GPU.
 """
 
 import contextlib
@@ -138,15 +138,19 @@ class _Simulated(TorchDispatchMode):
 def simulated_gpu():
     "Inside, `cuda` is a device."
     fakes = dict(_lazy_init=lambda: None, is_available=lambda: True, synchronize=lambda device=None: None)
-    fakes |= dict(mem_get_info=lambda device=None: (2**36, 2**36), get_device_name=lambda device=None: "a card")
+    fakes |= dict(
+        mem_get_info=lambda device=None: (2**36, 2**36), get_device_name=lambda device=None: "a card"
+    )
     fakes |= dict(memory_allocated=lambda device=None: 0, max_memory_allocated=lambda device=None: 2**20)
     fakes |= dict(reset_peak_memory_stats=lambda device=None: None)
     kept = {name: getattr(torch.cuda, name) for name in fakes}
+    inference, torch.inference_mode = torch.inference_mode, torch.no_grad  # its tensors take no wrapper
     for name, fake in fakes.items():
         setattr(torch.cuda, name, fake)
     try:
         with _Numbered(), _Simulated():
             yield
     finally:
+        torch.inference_mode = inference
         for name, value in kept.items():
             setattr(torch.cuda, name, value)

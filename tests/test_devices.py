@@ -51,7 +51,9 @@ def noisy_together(device):
 
 def together(device):
     def run(**more):
-        tuples = AlignedTuples({k: drawn(24, 5, seed=i) for i, k in enumerate("abc")}, labels=np.arange(24) % 3)
+        tuples = AlignedTuples(
+            {k: drawn(24, 5, seed=i) for i, k in enumerate("abc")}, labels=np.arange(24) % 3
+        )
         encoders = {k: FeatureEncoder(5, 4, 1, 8, i) for i, k in enumerate("abc")}
         plain = dict(measure="sum_norm", steps=4, batch_size=4, embed_dim=4, held=tuples, log_every=1)
         return dict(tuples=tuples, encoders=encoders) | plain | more
@@ -100,7 +102,9 @@ def test_a_training_on_a_simulated_gpu_is_that_on_the_cpu(training):
 @pytest.mark.gpu
 @pytest.mark.parametrize("training", TRAININGS)
 def test_a_training_on_cuda_follows_the_cpu(training):
-    assert np.allclose(np.array(training("cpu"), float), np.array(training("cuda"), float), rtol=0.02, atol=1e-3)
+    assert np.allclose(
+        np.array(training("cpu"), float), np.array(training("cuda"), float), rtol=0.02, atol=1e-3
+    )
 
 
 def test_what_a_gpu_refuses_is_refused():

@@ -1,5 +1,6 @@
 """The profile `paper`, run end to end on miniatures of the public data in their true formats."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -7,6 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import made_public
@@ -17,6 +20,7 @@ import torch
 from brace_nb.companion import (
     asked_for,
     check_public,
+    download,
     find_experiments,
     load_claims,
     load_profile,
@@ -296,6 +300,48 @@ def test_a_damaged_shard_of_embeddings_is_computed_again(public, tmp_path):
     assert np.allclose(once, encoder.encode_texts(texts), atol=1e-5)
     with pytest.raises(ValueError, match="holds other embeddings"):
         embed_texts(encoder, texts[::-1], tmp_path, shard_rows=4)
+
+
+class Broken(BaseHTTPRequestHandler):
+    "A server that resumes, and hangs up after 4,000 bytes of its first answer."
+
+    content, asked = bytes(range(250)) * 40, []
+
+    def do_GET(self):
+        start = int(self.headers.get("Range", "bytes=0-")[6:-1])
+        self.asked.append(start)
+        self.send_response(416 if start >= len(self.content) else 206 if start else 200)
+        self.send_header("Content-Length", str(len(self.content) - start))
+        self.end_headers()
+        self.wfile.write(self.content[start : 4000 if len(self.asked) == 1 else None])
+
+    def log_message(self, *_):
+        "Say nothing."
+
+
+@pytest.fixture
+def broken_server():
+    Broken.asked.clear()
+    server = HTTPServer(("127.0.0.1", 0), Broken)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/weights.bin"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_download_goes_on_where_it_stopped_and_is_checked(broken_server, tmp_path):
+    right = dict(url=broken_server, sha256=hashlib.sha256(Broken.content).hexdigest())
+    with pytest.raises(ConnectionError, match="6000 bytes early.*the same command goes on from there"):
+        download(right, tmp_path)
+    assert download(right, tmp_path).read_bytes() == Broken.content and Broken.asked[-1] == 4000
+    (tmp_path / "weights.bin").rename(tmp_path / "weights.bin.part")  # killed before it had its name
+    assert download(right, tmp_path).read_bytes() == Broken.content and Broken.asked[-1] == len(
+        Broken.content
+    )
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(ValueError, match="expected 00"):
+        download(right | dict(sha256="00"), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 # --- clusters, dry runs and GPUs

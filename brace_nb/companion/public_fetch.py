@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tarfile
+import urllib.error
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -33,10 +34,16 @@ def _receive(url: str, part: Path) -> None:
     "The rest of a file; a server that does not resume sends it whole."
     start = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        whole = getattr(answer, "status", None) != 206
-        with open(part, "wb" if whole else "ab") as file:
-            shutil.copyfileobj(answer, file, _CHUNK)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            whole = getattr(answer, "status", None) != 206
+            with open(part, "wb" if whole else "ab") as file:
+                shutil.copyfileobj(answer, file, _CHUNK)
+            if left := getattr(answer, "length", 0):  # http.client does not say so
+                raise ConnectionError(f"the connection ended {left} bytes early")
+    except urllib.error.HTTPError as error:
+        if error.code != 416:  # nothing is left to send: it was stopped between the last byte and the check
+            raise
 
 # %% ../../nbs/7_companion/13c_public_fetch.ipynb #0d2bb54b
 def download(
