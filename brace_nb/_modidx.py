@@ -2867,6 +2867,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                'brace_nb/foundations/images.py'),
                                              'brace_nb.foundations.images.Sprites._decode': ( '1_foundations/images.html#sprites._decode',
                                                                                               'brace_nb/foundations/images.py'),
+                                             'brace_nb.foundations.images.Sprites._known': ( '1_foundations/images.html#sprites._known',
+                                                                                             'brace_nb/foundations/images.py'),
                                              'brace_nb.foundations.images.Sprites.ids': ( '1_foundations/images.html#sprites.ids',
                                                                                           'brace_nb/foundations/images.py'),
                                              'brace_nb.foundations.images.Sprites.read': ( '1_foundations/images.html#sprites.read',

@@ -31,7 +31,6 @@ from brace_nb.companion import (
     warm_process,
 )
 from brace_nb.companion import job as engine_job
-from brace_nb.companion.warm import VARIABLE
 
 MAIN = "from brace_nb.companion.cli import main; main()"
 TOY = {
@@ -96,7 +95,7 @@ def project(tmp_path, monkeypatch, forks):
     read = 'value = value + int((artifacts("two/a")/"x.txt").read_text())\n'
     notebook(tmp_path, "two/c", "value = 0", HEAD, read + draw["c"])
     monkeypatch.setenv("BRACE_NB_ROOT", str(tmp_path))
-    monkeypatch.setenv(VARIABLE, forks)
+    monkeypatch.setenv(engine.warm.VARIABLE, forks)
     return tmp_path
 
 
@@ -543,7 +542,9 @@ def test_a_job_on_a_full_disk_says_so_and_keeps_the_last_good_result(project):
     edit(project / "data/profiles/cpu.yaml", "value: 5", "value: 6")
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); " + MAIN
     call = [sys.executable, "-c", "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); " + limit]
-    own = {k: v for k, v in environment(project).items() if k != VARIABLE}  # no fork: the limit is its own
+    own = {
+        k: v for k, v in environment(project).items() if k != engine.warm.VARIABLE
+    }  # no fork: the limit is its own
     how = dict(cwd=project, env=own, capture_output=True, text=True, timeout=120)
     failed = subprocess.run([*call, "job", "two/a"], **how)
     assert failed.returncode == 1 and "File too large. Free some space" in failed.stderr

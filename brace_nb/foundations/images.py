@@ -73,7 +73,7 @@ def open_picture(
 
 # %% ../../nbs/1_foundations/01_images.ipynb #ef8bfae7
 class Sprites:
-    "Square RGBA pictures of one native size, decoded once on first use and kept in memory."
+    "Square RGBA pictures of one native size, each decoded at its first use and kept in memory."
 
     def __init__(
         self,
@@ -86,12 +86,26 @@ class Sprites:
     def ids(self) -> np.ndarray:
         return np.array(sorted(self.encoded), np.int64)
 
-    def _decode(self):
-        rows = [np.asarray(open_picture(self.encoded[i], f"picture {i}")) for i in self.ids]
-        bad = [int(i) for i, r in zip(self.ids, rows) if r.shape != (self.native, self.native, 4)]
+    def _decode(self, ids):
+        found = [np.asarray(open_picture(self.encoded[i], f"picture {i}")) for i in ids]
+        bad = [int(i) for i, r in zip(ids, found) if r.shape != (self.native, self.native, 4)]
         if bad:
             raise ValueError(f"pictures must be {self.native} x {self.native}; ids {bad[:5]} are not.")
-        return np.stack(rows) if rows else np.zeros((0, self.native, self.native, 4), np.uint8)
+        return np.stack(found)
+
+    def _known(self, size, rows):
+        "The pictures of a size; these rows of them are there, others perhaps not yet."
+        if size not in self._sizes:
+            count = len(self.encoded)
+            self._sizes[size] = np.zeros((count, size, size, 4), np.uint8), np.zeros(count, bool)
+        pictures, known = self._sizes[size]
+        missing = np.unique(rows[~known[rows]])
+        if len(missing) and size == self.native:
+            pictures[missing] = self._decode(self.ids[missing])
+        elif len(missing):
+            pictures[missing] = box_shrink(self._known(self.native, missing)[missing], self.native // size)
+        known[missing] = True
+        return pictures
 
     def read(
         self,
@@ -105,11 +119,8 @@ class Sprites:
                 f"size must divide the native {native} pixels ({native}, {native // 2}, {native // 4}, ...); "
                 f"got {size}. Take size={native} and resize it yourself."
             )
-        if native not in self._sizes:
-            self._sizes[native] = self._decode()
-        if size not in self._sizes:
-            self._sizes[size] = box_shrink(self._sizes[native], native // size)
-        return self._sizes[size][np.searchsorted(self.ids, ids)]
+        rows = np.searchsorted(self.ids, ids)
+        return self._known(size, rows)[rows]
 
 # %% ../../nbs/1_foundations/01_images.ipynb #0e0f26eb
 def _background_colors(background):
