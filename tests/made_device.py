@@ -1,7 +1,7 @@
 """A device that is none: tensors that say they lie on `cuda`, computed on the CPU.
 
 What a GPU refuses is refused: operations on tensors of two devices, numpy arrays of what lies there,
-generators of the CPU. So code for a GPU is tried on a machine without one; only the kernels are not those of the GPU.
+generators of the CPU. So code for a GPU is tried on a machine without one; only its kernels are not tried.
 """
 
 import contextlib
@@ -122,6 +122,9 @@ class _Numbered(TorchFunctionMode):
         if function in (torch.tensor, torch.as_tensor) and "device" in kwargs:  # made here, then moved
             device = kwargs.pop("device")
             return function(*args, **kwargs).to(device or "cpu")
+        if function is torch.Tensor.new_tensor:
+            how = dict(dtype=args[0].dtype) | {k: v for k, v in kwargs.items() if k != "device"}
+            return torch.tensor(args[1], **how).to(args[0].device)
         if function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
             args = (args[0], _indices(args[1]), *args[2:])
         if function == torch.Tensor.data.__set__ and isinstance(args[1], There):

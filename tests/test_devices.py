@@ -4,6 +4,8 @@ The simulation refuses what a GPU refuses (tensors of two devices in one operati
 there, generators of the CPU), so a training that would fail on its first step on a GPU fails here.
 """
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
@@ -13,9 +15,11 @@ from brace_nb.assignment import AssignmentNetwork, assign, train_networks, train
 from brace_nb.codes import CodeEncoder, binarize
 from brace_nb.companion import AddedMemory, clock_of, measured_on
 from brace_nb.evaluation import cka_matrix
+from brace_nb.foundations import load_emoji
 from brace_nb.grounding import (
     AlignedTuples,
     FeatureEncoder,
+    detection_costs,
     guess_language,
     render_object_scenes,
     teach_language,
@@ -88,7 +92,30 @@ def heads(device):
     return [row["train"] for row in model.history]
 
 
-TRAININGS = [bags, noisy, noisy_together, together, detector, networks, six_layers, heads]
+def students(device):
+    tuples = load_emoji()
+    ids, unseen = (
+        tuples.ids("train", flags=False)[:40],
+        tuples.names("es", tuples.ids("test", flags=False)[:10]),
+    )
+    english, picture = (torch.nn.functional.normalize(drawn(40, 6, seed=s), dim=-1) for s in (0, 1))
+    how = dict(sizes=[16, 40], seeds=[0], batch_size=8, width=8, steps=3, device=device)
+    return teach_language(tuples, "es", ids, english, picture, unseen, "both", **how)[1].cpu().tolist()
+
+
+def guessing_students(device):
+    tuples = load_emoji()
+    ids, unseen = (
+        tuples.ids("train", flags=False)[:40],
+        tuples.names("es", tuples.ids("test", flags=False)[:10]),
+    )
+    english = torch.nn.functional.normalize(drawn(40, 6), dim=-1)
+    how = dict(sizes=[16, 40], seeds=[0], batch_size=8, width=8, steps=3, device=device)
+    return guess_language(tuples, "es", ids, english, unseen, **how)[1].cpu().tolist()
+
+
+TRAININGS = [bags, noisy, noisy_together, together, detector, networks, six_layers, heads, guessing_students]
+TRAININGS += [students]
 
 
 @pytest.mark.parametrize("training", TRAININGS)
@@ -97,6 +124,29 @@ def test_a_training_on_a_simulated_gpu_is_that_on_the_cpu(training):
     with simulated_gpu():
         there = np.array(training("cuda"), float)
     assert np.isfinite(here).all() and np.allclose(here, there, rtol=1e-4, atol=1e-5)
+
+
+MEASURES = {
+    "assign": lambda x: assign(x, maximize=True, method="greedy_delta").cols,
+    "exact": lambda x: assign(x, maximize=True).total,
+    "recursion": lambda x: assign(x, maximize=True, method="recursive_top2").cols,
+    "codes": lambda x: binarize(x.abs()),
+    "cka": lambda x: cka_matrix(list(x), list(x.flip(0))),
+    "cube": lambda x: cube_loss(list(x), scale=10.0, measure="mean_norm", streaming=False),
+    "streamed cube": lambda x: cube_loss(list(x), scale=10.0, measure="mean_norm", streaming=True),
+    "costs": lambda x: detection_costs(x, x[..., :4].sigmoid(), x[0, :2].argmax(-1), x[0, :2, :4].sigmoid()),
+}
+
+
+@pytest.mark.parametrize("device", ["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_measure_on_a_device_is_that_on_the_cpu(name, device):
+    x, measure = drawn(3, 7, 9), MEASURES[name]
+    with simulated_gpu() if device == "simulated" else contextlib.nullcontext():
+        found = measure(x.to("cuda"))
+        assert found.is_cuda
+        found = found.cpu()
+    assert torch.allclose(found.double(), measure(x).double(), atol=1e-5)
 
 
 @pytest.mark.gpu

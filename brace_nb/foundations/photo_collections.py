@@ -107,7 +107,7 @@ def _is_name(name):
     "Can a file have this name?"
     return isinstance(name, str) and "\0" not in name and all(len(p) < 256 for p in Path(name).parts)
 
-
+# %% ../../nbs/1_foundations/03_photo_collections.ipynb #cd3cf5ae
 def _check_places(names, folder):
     "Every name must be that of a file in the folder."
     if not folder.is_dir():
