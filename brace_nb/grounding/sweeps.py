@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.arguments import checked, count, function, size, text, whole
+from ..core.arguments import checked, count, function, size, text
 
 # %% auto #0
 __all__ = ['Study', 'draw_run', 'StudyStore', 'sweep', 'run_outcomes']
@@ -39,7 +39,7 @@ def _check_kinds(study):
     for name in ("factors", "fixed", "data"):
         if not isinstance(said := getattr(study, name), dict):
             raise ValueError(f"`{name}` must be a table of names and values; got {said!r}.")
-    whole(study.runs, "runs")
+    count(study.runs, "runs")
     count(study.seed, "seed")
     text(study.metric, "metric")
 
