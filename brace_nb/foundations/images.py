@@ -45,8 +45,7 @@ def box_shrink(
     color, alpha = (np.zeros((*batch, height // factor, width // factor, k), np.uint32) for k in (3, 1))
     for i, j in np.ndindex(factor, factor):  # whole numbers: exact, and no copy of all pictures as floats
         one = boxes[..., i, :, j, :].astype(np.uint32)
-        alpha += one[..., 3:]
-        color += one[..., :3] * one[..., 3:]
+        color, alpha = color + one[..., :3] * one[..., 3:], alpha + one[..., 3:]
     color = np.rint(color.astype(np.float32) / np.maximum(alpha, 1).astype(np.float32))
     alpha = np.rint(alpha.astype(np.float32) / factor**2)
     return np.concatenate([color * (alpha > 0), alpha], -1).astype(np.uint8)
