@@ -112,10 +112,12 @@ def test_decoders(kind):
 
 
 def test_training_a_decoder_is_adam_on_half_a_cosine():
-    "Five steps against a plain loop, bit for bit."
+    "Five steps against a plain loop; the order of sums in Adam may differ in the last digit."
     z = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
     target = torch.randn(20, generator=torch.Generator().manual_seed(1))
-    one, two = (torch.nn.Linear(4, 1) for _ in range(2))
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        one, two = (torch.nn.Linear(4, 1) for _ in range(2))
     two.load_state_dict(one.state_dict())
 
     def loss(outputs, wanted):
@@ -131,7 +133,7 @@ def test_training_a_decoder_is_adam_on_half_a_cosine():
         value.backward()
         optimizer.step()
         wanted.append(float(value.detach()))
-    assert got == wanted and torch.equal(one.weight, two.weight)
+    assert got == pytest.approx(wanted, rel=1e-5) and torch.allclose(one.weight, two.weight, atol=1e-6)
 
 
 def test_free_weight_is_the_sum_of_differences():
