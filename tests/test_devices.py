@@ -10,16 +10,19 @@ import numpy as np
 import pytest
 import torch
 from made_device import simulated_gpu
+from made_tower import text_tower
 
 from brace_nb.assignment import AssignmentNetwork, assign, train_networks, train_six_layers
 from brace_nb.codes import CodeEncoder, binarize
 from brace_nb.companion import AddedMemory, clock_of, measured_on
 from brace_nb.evaluation import cka_matrix
-from brace_nb.foundations import load_emoji
+from brace_nb.foundations import Encoder, TrainingConfig, clip_loss, load_emoji
 from brace_nb.grounding import (
     AlignedTuples,
     FeatureEncoder,
+    WholeModel,
     detection_costs,
+    distil_encoder,
     guess_language,
     render_object_scenes,
     teach_language,
@@ -27,7 +30,9 @@ from brace_nb.grounding import (
     train_detector,
     train_noisy_encoders,
     train_noisy_side_by_side,
+    train_third_encoder,
     train_together,
+    train_whole_model,
 )
 from brace_nb.ndim import cube_loss
 
@@ -114,8 +119,42 @@ def guessing_students(device):
     return guess_language(tuples, "es", ids, english, unseen, **how)[1].cpu().tolist()
 
 
+def unit(*shape, seed=0):
+    return torch.nn.functional.normalize(drawn(*shape, seed=seed), dim=-1)
+
+
+def whole_model(device):
+    tower, tokenizer, ids = text_tower()
+    model = WholeModel(tower.to(device), 300, tokenizer.end, layers=1, heads=2).to(device)
+    frozen = [unit(6, 16).to(device)]
+
+    def loss(features):
+        return clip_loss(features[0], features[1], 5.0)
+
+    return [h["loss"] for h in train_whole_model(model, ids.to(device), frozen, loss, steps=3, batch_size=3)]
+
+
+def distilled(device):
+    tower, tokenizer, ids = text_tower()
+    student = Encoder(tower.to(device), tokenizer)
+    pictures, seen, read = (v.to(device) for v in (drawn(6, 3, 32, 32), unit(6, 16), unit(6, 16, seed=1)))
+    return distil_encoder(student, pictures, seen, ids.to(device), read, 3, 4, precision="float32")
+
+
+def third_encoder(device):
+    tower, _, ids = text_tower()
+    frozen, rows = [unit(6, 16, seed=s).to(device) for s in (0, 1)], torch.tensor([0, 2, 3, 5])
+
+    def loss(features):
+        return 1 - (features[0] * features[-1]).sum(-1).mean()
+
+    recipe = TrainingConfig(steps=3, batch_size=4, warmup=2, bfloat16=False)
+    history, _ = train_third_encoder(tower.to(device), lambda step: (rows, ids[rows]), frozen, loss, recipe)
+    return [h["loss"] for h in history]
+
+
 TRAININGS = [bags, noisy, noisy_together, together, detector, networks, six_layers, heads, guessing_students]
-TRAININGS += [students]
+TRAININGS += [students, whole_model, distilled, third_encoder]
 
 
 @pytest.mark.parametrize("training", TRAININGS)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +21,24 @@ from .encoder import Encoder
 from .tuples import Tuples
 
 # %% auto #0
-__all__ = ['fast_inference', 'batch_by_memory', 'EmbeddingShards', 'embed_texts', 'embed_pictures']
+__all__ = ['TRIAL_SHARDS', 'fast_inference', 'batch_by_memory', 'CompilationTrial', 'EmbeddingShards', 'embed_texts',
+           'embed_pictures']
 
 # %% ../../nbs/1_foundations/25a_embedding_cache.ipynb #949511a1
+def _towers(encoder):
+    "The two halves of a model that can be compiled."
+    return [m for m in (encoder.model.visual, getattr(encoder.model, "transformer", None)) if m is not None]
+
+
+def _compile(encoder, wanted=True):
+    "Towers compile at their next call, or are as they were."
+    for tower in _towers(encoder):
+        if wanted:
+            tower.compile(dynamic=True)
+        else:
+            tower._compiled_call_impl = None
+
+
 @contextmanager
 def fast_inference(
     encoder: Encoder,
@@ -35,15 +52,13 @@ def fast_inference(
     mixed = precision == "bfloat16" or precision == "auto" and device == "cuda"
     if device == "cuda":
         model.to(memory_format=torch.channels_last)
-    towers = [m for m in (model.visual, getattr(model, "transformer", None)) if m is not None and compiled]
-    for tower in towers:
-        tower.compile(dynamic=True)
+    if compiled:
+        _compile(encoder)
     try:
         with torch.autocast(device, torch.bfloat16, enabled=mixed):
             yield encoder
     finally:
-        for tower in towers:
-            tower._compiled_call_impl = None
+        _compile(encoder, False)
 
 # %% ../../nbs/1_foundations/25a_embedding_cache.ipynb #4ae9c71f
 def batch_by_memory(
@@ -55,6 +70,49 @@ def batch_by_memory(
         return min(64, most)
     free, _ = torch.cuda.mem_get_info(encoder.device)
     return int(max(16, min(most, free // 4 // 30_000_000)))
+
+# %% ../../nbs/1_foundations/25a_embedding_cache.ipynb #5318f02a
+TRIAL_SHARDS = 8  # fewer are done before a compilation pays
+
+
+class CompilationTrial:
+    "One shard plain, one that compiles, one compiled; then the way that took less time a row."
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        encode: Callable,  # Rows of a shard -> embeddings on the CPU
+        clock: Callable = time.perf_counter,
+    ):
+        self.encoder, self.encode, self.clock = encoder, encode, clock
+        self.seconds, self.compiled = [], None  # of a row; whether compiled towers stay, None: not known yet
+
+    def __call__(
+        self,
+        part,  # Which rows
+    ) -> np.ndarray:  # Their embeddings
+        begin = self.clock()
+        try:
+            rows = self.encode(part)
+        except Exception:
+            if len(self.seconds) != 1 or self.compiled is not None:
+                raise
+            self._decide(False)  # what cannot be compiled here stays plain
+            return self.encode(part)
+        if self.compiled is None:
+            self._took((self.clock() - begin) / max(1, len(rows)))
+        return rows
+
+    def _took(self, seconds):
+        self.seconds.append(seconds)
+        if len(self.seconds) == 1:
+            _compile(self.encoder)
+        elif len(self.seconds) == 3:
+            self._decide(self.seconds[2] < self.seconds[0])
+
+    def _decide(self, compiled):
+        self.compiled = compiled
+        _compile(self.encoder, compiled)
 
 # %% ../../nbs/1_foundations/25a_embedding_cache.ipynb #d6ca308b
 class EmbeddingShards:
@@ -106,12 +164,15 @@ def _text_digest(texts):
     return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:16]
 
 
-def _fill(shards, encode, progress, what):
+def _fill(shards, encode, encoder, precision, compiled, progress):
     "Compute the shards that are missing."
     from tqdm import tqdm
 
-    for number, part in tqdm(shards.missing, desc=what, disable=not progress, mininterval=1):
-        shards.write(number, encode(part))
+    if compiled is None and encoder.device.type == "cuda" and len(shards.missing) >= TRIAL_SHARDS:
+        encode = CompilationTrial(encoder, encode)
+    with fast_inference(encoder, precision, bool(compiled)):
+        for number, part in tqdm(shards.missing, desc="shards", disable=not progress, mininterval=1):
+            shards.write(number, encode(part))
     return shards.read()
 
 # %% ../../nbs/1_foundations/25a_embedding_cache.ipynb #6f241720
@@ -121,15 +182,18 @@ def embed_texts(
     folder,  # Where the shards are kept
     shard_rows: int = 8192,
     precision: str = "auto",  # Of `fast_inference`
-    compiled: bool = False,  # Of `fast_inference`
+    compiled: bool | None = None,  # Of `fast_inference`; None: where a trial on a GPU shows that it pays
     progress: bool = False,  # Show a bar
 ) -> np.ndarray:  # float32 (N, D), unit rows
     "Embeddings of texts, computed once and kept in shards."
     texts = list(texts)
     identity = dict(encoder=encoder.fingerprint(), what=_text_digest(texts), precision=precision)
     shards, batch = EmbeddingShards(folder, identity, len(texts), shard_rows), batch_by_memory(encoder)
-    with fast_inference(encoder, precision, compiled):
-        return _fill(shards, lambda part: encoder.encode_texts(texts[part], batch), progress, "texts")
+
+    def encode(part):
+        return encoder.encode_texts(texts[part], batch)
+
+    return _fill(shards, encode, encoder, precision, compiled, progress)
 
 # %% ../../nbs/1_foundations/25a_embedding_cache.ipynb #44e72172
 def _decoded(read, rows, batch, threads):
@@ -151,7 +215,7 @@ def embed_pictures(
     designer: str | None = None,  # Whose pictures; None: the first designer's
     shard_rows: int = 8192,
     precision: str = "auto",  # Of `fast_inference`
-    compiled: bool = False,  # Of `fast_inference`
+    compiled: bool | None = None,  # Of `fast_inference`; None: where a trial on a GPU shows that it pays
     threads: int = 4,  # That decode pictures
     progress: bool = False,  # Show a bar
 ) -> np.ndarray:  # float32 (N, D), unit rows
@@ -165,5 +229,4 @@ def embed_pictures(
         read = _decoded(lambda rows: tuples.images(designer, rows, size), ids[part], batch, threads)
         return np.concatenate([encoder.encode_images(pictures, batch) for pictures in read])
 
-    with fast_inference(encoder, precision, compiled):
-        return _fill(shards, encode, progress, "pictures")
+    return _fill(shards, encode, encoder, precision, compiled, progress)
