@@ -16,7 +16,7 @@ from brace_nb.assignment import AssignmentNetwork, assign, train_networks, train
 from brace_nb.codes import CodeEncoder, binarize
 from brace_nb.companion import AddedMemory, clock_of, measured_on
 from brace_nb.evaluation import cka_matrix
-from brace_nb.foundations import Encoder, TrainingConfig, clip_loss, load_emoji
+from brace_nb.foundations import EncoderConfig, TrainingConfig, build_encoder, clip_loss, load_emoji
 from brace_nb.grounding import (
     AlignedTuples,
     FeatureEncoder,
@@ -135,8 +135,11 @@ def whole_model(device):
 
 
 def distilled(device):
-    tower, tokenizer, ids = text_tower()
-    student = Encoder(tower.to(device), tokenizer)
+    _, tokenizer, ids = text_tower()
+    shape = dict(embed_dim=16, image_model="test_vit", image_size=32, text_width=32, text_heads=2)
+    config = EncoderConfig(**shape, vocab_size=300, context_length=16)
+    student = build_encoder(config, tokenizer)
+    student.model.to(device)
     pictures, seen, read = (v.to(device) for v in (drawn(6, 3, 32, 32), unit(6, 16), unit(6, 16, seed=1)))
     return distil_encoder(student, pictures, seen, ids.to(device), read, 3, 4, precision="float32")
 
