@@ -52,13 +52,15 @@ def fast_inference(
     mixed = precision == "bfloat16" or precision == "auto" and device == "cuda"
     if device == "cuda":
         model.to(memory_format=torch.channels_last)
+    before = [(tower, tower._compiled_call_impl) for tower in _towers(encoder)]
     if compiled:
         _compile(encoder)
     try:
         with torch.autocast(device, torch.bfloat16, enabled=mixed):
             yield encoder
     finally:
-        _compile(encoder, False)
+        for tower, way in before:
+            tower._compiled_call_impl = way
 
 # %% ../../nbs/1_foundations/25a_embedding_cache.ipynb #4ae9c71f
 def batch_by_memory(
