@@ -188,6 +188,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                         'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._read_costs': ( '4_assignment/exact_kernels.html#_read_costs',
                                                                                                       'brace_nb/assignment/exact_kernels.py'),
+                                                   'brace_nb.assignment.exact_kernels._room': ( '4_assignment/exact_kernels.html#_room',
+                                                                                                'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._shortest_path': ( '4_assignment/exact_kernels.html#_shortest_path',
                                                                                                          'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._two_least': ( '4_assignment/exact_kernels.html#_two_least',

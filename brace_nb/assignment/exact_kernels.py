@@ -227,8 +227,8 @@ def _exact(c, x, forbidden, v, d, length, y, before, done, free):
     return _dual_bound(c, x, v, d)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #a6c397d8
-def _write_exact(c, b, sign, found, flip, bound, owner, pairs, facts):
-    "Pairs of matrix b in the order of its rows, its total and gap."
+def _write_exact(c, b, sign, found, flip, bound, owner, rows, cols):
+    "Pairs of matrix b in the order of its rows; its total and gap, which is NaN where there is none."
     total, n = 0.0, 0
     if flip:
         for i in range(c.shape[1]):
@@ -237,17 +237,16 @@ def _write_exact(c, b, sign, found, flip, bound, owner, pairs, facts):
             owner[found[j]] = j
         for i in range(c.shape[1]):
             if owner[i] >= 0:
-                pairs[0, b, n] = i
-                pairs[1, b, n] = owner[i]
+                rows[n] = i
+                cols[n] = owner[i]
                 total += c[b, i, owner[i]]
                 n += 1
     else:
         for i in range(found.size):
-            pairs[0, b, i] = i
-            pairs[1, b, i] = found[i]
+            rows[i] = i
+            cols[i] = found[i]
             total += c[b, i, found[i]]
-    facts[0, b] = total
-    facts[1, b] = max(0.0, bound - sign * total) if abs(total) < np.inf else np.nan
+    return total, max(0.0, bound - sign * total) if abs(total) < np.inf else np.nan
 
 
 def _write_none(b, pairs, facts):
@@ -259,15 +258,18 @@ def _write_none(b, pairs, facts):
     facts[1, b] = np.nan
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #aafbf9b2
+def _room(n, m):
+    "Arrays to work in for n rows and m >= n columns, from two blocks of memory."
+    floats, ints = np.empty((n + 3) * m), np.empty(5 * m, np.int64)
+    s, v = floats[: n * m].reshape(n, m), floats[n * m : -2 * m]
+    x, y, before = ints[:n], ints[m : 2 * m], ints[2 * m : 3 * m]
+    return s, x, v, floats[-2 * m : -m], floats[-m:], y, before, ints[3 * m : 4 * m], ints[4 * m :]
+
+
 def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
     "Pairs (2, B, k), total and gap (2, B) of matrices start..stop of c (B, h, w); the worst status."
     h, w, worst = c.shape[1], c.shape[2], 0
-    n, m = min(h, w), max(h, w)
-    floats, ints = np.empty((n + 3) * m), np.empty(5 * m, np.int64)
-    s = floats[: n * m].reshape(n, m)
-    v, d, length = floats[n * m : -2 * m], floats[-2 * m : -m], floats[-m:]
-    x, y, before = ints[:n], ints[m : 2 * m], ints[2 * m : 3 * m]
-    done, free = ints[3 * m : 4 * m], ints[4 * m :]
+    s, x, v, d, length, y, before, done, free = _room(min(h, w), max(h, w))
     for b in range(start, stop):
         status = _read_costs(c, b, -sign, h > w, s)
         worst = max(worst, status)
@@ -277,26 +279,27 @@ def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
         if np.isnan(bound):
             _write_none(b, pairs, facts)
         else:
-            _write_exact(c, b, sign, x, h > w, bound, before, pairs, facts)
+            answer = _write_exact(c, b, sign, x, h > w, bound, before, pairs[0, b], pairs[1, b])
+            facts[0, b], facts[1, b] = answer
     return worst
 
 
-def solve_one(c, sign, pairs):
-    "Write pairs (2, k) of one matrix (h, w); its total and gap, which is NaN when there is more to say."
+def solve_one(c, sign, rows, cols):
+    "Write the pairs of one matrix (h, w); its total and gap, which is NaN when there is more to say."
     h, w = c.shape
-    one, k, facts = c.reshape(1, h, w), pairs.shape[1], np.zeros((2, 1))
-    if solve_exact(one, sign, 0, 0.0, pairs.reshape(2, 1, k), facts, 0, 1) == 2:
+    one, flip = c.reshape(1, h, w), h > w
+    s, x, v, d, length, y, before, done, free = _room(min(h, w), max(h, w))
+    if _read_costs(one, 0, -sign, flip, s):
         return 0.0, np.nan
-    return facts[0, 0], facts[1, 0]
+    bound = -_exact(s, x, False, v, d, length, y, before, done, free)
+    return _write_exact(one, 0, sign, x, flip, bound, before, rows, cols)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #b4f10f55
 def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
     "As `solve_exact`, and the prices of all rows (B, h) and columns (B, w), in units of c."
     h, w, worst = c.shape[1], c.shape[2], 0
     n, m = min(h, w), max(h, w)
-    s, v, d, length = np.empty((n, m)), np.empty(m), np.empty(m), np.empty(m)
-    x, y, before = np.empty(n, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
-    done, free = np.empty(m, np.int64), np.empty(m, np.int64)
+    s, x, v, d, length, y, before, done, free = _room(n, m)
     for b in range(c.shape[0]):
         status = _read_costs(c, b, -sign, h > w, s)
         worst = max(worst, status)
@@ -311,11 +314,12 @@ def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
             short[b, i] = -sign * (s[i, x[i]] - v[x[i]])
         for j in range(m):
             long[b, j] = -sign * d[j]
-        _write_exact(c, b, sign, x, h > w, bound, before, pairs, facts)
+        answer = _write_exact(c, b, sign, x, h > w, bound, before, pairs[0, b], pairs[1, b])
+        facts[0, b], facts[1, b] = answer
     return worst
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #acfb6989
 CALLED = (_least, _shortest_path, solve_exact, solve_one, solve_prices)
 INLINED = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _augment, _dual_bound, _begin, _exact)
-INLINED += (_write_exact, _write_none)
+INLINED += (_write_exact, _write_none, _room)
 KERNELS = CALLED + INLINED

@@ -129,20 +129,22 @@ def _by_kernel(cost, sign, kernel, count, weight, sweeps):
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #09002b60
 _FLOAT64, _FLOAT32, _INT64 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64)
+_ARRAY, _empty, _float, _TRUE, _new = np.ndarray, np.empty, np.float64, np.True_, tuple.__new__
 
 
 def _one_exact(cost, sign):
     "The exact answer for one array (h, w) that can be read in place; None for all that needs a closer look."
-    if type(cost) is not np.ndarray or cost.ndim != 2 or not cost.size or not cost.flags.carray:
+    if type(cost) is not _ARRAY or not cost.flags.carray:
         return None
-    dtype = cost.dtype  # a foreign byte order is another object
-    if dtype is not _FLOAT64 and dtype is not _FLOAT32:
+    dtype, shape = cost.dtype, cost.shape  # a foreign byte order is another object
+    if dtype is not _FLOAT64 and dtype is not _FLOAT32 or len(shape) != 2 or 0 in shape:
         return None
-    pairs = np.empty((2, min(cost.shape)), _INT64)
-    total, gap = compiled(solve_one)(cost, sign, pairs)
+    k = min(shape)
+    rows, cols = _empty(k, _INT64), _empty(k, _INT64)
+    total, gap = compiled(solve_one)(cost, sign, rows, cols)
     if gap != gap:
         return None
-    return tuple.__new__(Assignment, (pairs[0], pairs[1], np.True_, np.float64(total), np.float64(gap)))
+    return _new(Assignment, (rows, cols, _TRUE, _float(total), _float(gap)))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #cf5d0229
 def _by_function(s, network, options):
