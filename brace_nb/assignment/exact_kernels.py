@@ -289,9 +289,10 @@ def solve_one(c, sign, rows, cols):
     h, w = c.shape
     one, flip = c.reshape(1, h, w), h > w
     s, x, v, d, length, y, before, done, free = _room(min(h, w), max(h, w))
-    if _read_costs(one, 0, -sign, flip, s):
+    status = _read_costs(one, 0, -sign, flip, s)
+    if status > 0:
         return 0.0, np.nan
-    bound = -_exact(s, x, False, v, d, length, y, before, done, free)
+    bound = -_exact(s, x, status > 0, v, d, length, y, before, done, free)
     return _write_exact(one, 0, sign, x, flip, bound, before, rows, cols)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #b4f10f55
@@ -319,7 +320,7 @@ def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
     return worst
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #acfb6989
-CALLED = (_least, _shortest_path, solve_exact, solve_one, solve_prices)
-INLINED = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _augment, _dual_bound, _begin, _exact)
+CALLED = (_least, _shortest_path, _exact, solve_exact, solve_one, solve_prices)
+INLINED = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _augment, _dual_bound, _begin)
 INLINED += (_write_exact, _write_none, _room)
 KERNELS = CALLED + INLINED
