@@ -33,9 +33,7 @@ book: .venv/.book ## build the site of lessons, experiments, figures, ledger and
 	@touch $@
 
 export: .venv/.installed ## write the package from the notebooks, and clean the notebooks
-	find brace_nb -name '*.py' ! -name '__init__.py' -delete
-	$(BIN)/nbdev_export
-	$(BIN)/nbdev_clean
+	$(BIN)/python tests/export.py
 
 readme: .venv/.installed ## write README.md from nbs/index.ipynb
 	$(BIN)/brace-nb readme
