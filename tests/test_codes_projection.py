@@ -3,7 +3,6 @@
 import itertools
 import math
 import os
-import time
 import tracemalloc
 from fractions import Fraction
 
@@ -587,35 +586,6 @@ def test_works_in_a_forked_child():
     if child == 0:
         os._exit(0 if (binarize(v) == want).all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def plain(v):
-    "The posts' reference with its indexing done by gather."
-    p = v.argsort(-1, descending=True)
-    S = v.gather(-1, p).cumsum(-1) / torch.arange(1, v.shape[-1] + 1).sqrt()
-    return torch.zeros(v.shape, dtype=torch.bool).scatter_(
-        -1, p, torch.arange(v.shape[-1]) <= S.argmax(-1, keepdim=True)
-    )
-
-
-@pytest.mark.parametrize("order", ["as drawn", "falling", "rising"])
-@pytest.mark.parametrize("name", ["sparse", "dense", "pareto 2", "log-normal", "equal"])
-def test_faster_than_plain_torch(name, order):
-    "Five times is the aim, measured in experiments/codes/speed; half of it holds on a busy machine."
-    v = torch.from_numpy(family(name, 10_000, 256))
-    if order != "as drawn":
-        v = v.sort(-1, descending=order == "falling").values
-
-    def best_of(function, repeats=4):
-        took = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            function(v)
-            took.append(time.perf_counter() - start)
-        return min(took)
-
-    binarize(v)
-    assert best_of(plain) > 2.5 * best_of(binarize)
 
 
 @pytest.mark.gpu

@@ -1,5 +1,6 @@
 "Figures, ledger, parameters, publishing and the command line."
 
+import io
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
 
 import matplotlib
 
@@ -495,8 +497,14 @@ def test_a_damaged_json_file_is_named_with_its_cure(project, content, says):
 
 
 def command(*words):
-    call = [sys.executable, "-c", "from brace_nb.companion.cli import main; main()", *map(str, words)]
-    return subprocess.run(call, capture_output=True, text=True)
+    "What a command line says, and its exit code."
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([*map(str, words)])
+        except SystemExit as done:
+            code = done.code or 0
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def test_binarize_command(tmp_path):

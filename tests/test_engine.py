@@ -164,9 +164,8 @@ def test_runs_what_is_stale_and_nothing_else(project):
     scaling = project / "brace_nb/toy/scaling.py"
     edit(scaling, '"Twice x."', '"Two times x."')  # a docstring
     (project / "figures/two/b.png").unlink()  # a lost figure
-    start = time.time()
     second = run(project)
-    assert ran(second) == set() and "nothing to run" in second.stdout and time.time() - start < 15
+    assert ran(second) == set() and "nothing to run" in second.stdout
     assert published(project, ".png", ".svg", ".csv") == figures
 
     edit(scaling, "return SCALE * x", "return x * SCALE")  # the same result: the chain stops

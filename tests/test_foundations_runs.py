@@ -85,7 +85,6 @@ def test_ten_steps_and_ten_more_equal_twenty(tuples, straight, tmp_path, how):
         state(load_encoder(tmp_path)) == state(encoder)
         and load_encoder(tmp_path).fingerprint() == encoder.fingerprint()
     )
-    begun = time.process_time()
     again, same = train_encoder(
         tuples,
         TINY,
@@ -95,7 +94,7 @@ def test_ten_steps_and_ten_more_equal_twenty(tuples, straight, tmp_path, how):
         progress=False,
         monitor=lambda e: pytest.fail("trained again"),
     )
-    assert state(again) == state(encoder) and same == history and time.process_time() - begun < 5
+    assert state(again) == state(encoder) and same == history
 
 
 def test_kill_9_in_the_middle(tuples, straight, tmp_path):
