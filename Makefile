@@ -13,7 +13,7 @@ export PROFILE ONLY DATA  # words for a program, not for a shell
 figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|gpu|paper ONLY=part CORES=n DATA=folder DEVICE=cpu|cuda)
 	@$(BIN)/brace-nb figures --profile "$$PROFILE" $(if $(ONLY),--only "$$ONLY") $(if $(CORES),--cores $(CORES)) $(if $(DATA),--data "$$DATA") $(if $(DEVICE),--device $(DEVICE))
 
-test: .venv/.book ## style, export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
+test: .venv/.installed ## style, export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
 	$(BIN)/ruff check nbs tests setup.py
 	$(BIN)/ruff format --check nbs tests setup.py
 	OMP_NUM_THREADS=1 $(BIN)/python tests/lessons.py
@@ -25,12 +25,8 @@ test: .venv/.book ## style, export in sync, notebooks clean, lessons run, pytest
 lab: .venv/.installed ## open the notebooks in JupyterLab, at the index
 	$(BIN)/jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/nbs/index.ipynb
 
-book: .venv/.book ## build the site of lessons, experiments, figures, ledger and functions (data/derived/book/html)
+book: .venv/.installed ## build the site of lessons, experiments, figures, ledger and functions (data/derived/book/html)
 	@$(BIN)/python nbs/_book/build.py
-
-.venv/.book: .venv/.installed
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[book]'
-	@touch $@
 
 export: .venv/.installed ## write the package from the notebooks, and clean the notebooks
 	$(BIN)/python tests/export.py
@@ -44,7 +40,7 @@ install: .venv/.installed ## create .venv and install everything into it
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "brace_nb needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Point PYTHON= at one.")'
 	@echo "installing into .venv (2-3 minutes, about 2.5 GB)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[clip,assignment,dev,slurm]'
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[clip,assignment,dev,slurm,book]'
 	@touch $@
 
 clean: ## delete the environment and everything that can be made again (figures/ stays)
