@@ -411,6 +411,9 @@ def test_damaged_results_are_not_published(project):
     assert (project / "figures/p/fig.png").read_bytes() == b"png of p/fig"
     (e.folder / "out/result.json").write_text('{"files": [')
     assert damaged(e) == ["its result.json is damaged"] and result_of(e) is None
+    (e.folder / "out/result.json").unlink()
+    with pytest.raises(ValueError, match="p/e are not whole: there is no result.json. Run it again"):
+        publish(e)
 
 
 def test_times_are_published_when_the_code_is_new_or_somebody_asks(project, monkeypatch):

@@ -158,10 +158,10 @@ def publish(
     experiment: Experiment,
 ) -> list[str]:  # Files that changed
     "Copy an experiment's figures to their place; those it no longer makes are deleted."
-    if faults := damaged(experiment):
-        raise ValueError(
-            f"the results of {experiment.name} are not whole: {'; '.join(faults)}. Run it again."
-        )
+    gone = [] if result_of(experiment) else ["there is no result.json"]
+    if faults := damaged(experiment) or gone:
+        said = f"the results of {experiment.name} are not whole: {'; '.join(faults)}. Run it again."
+        raise ValueError(said)
     folder, saved, changed = figures_folder(experiment.profile), saved_facts(experiment), []
     if keeps_times(experiment, saved):
         return []
