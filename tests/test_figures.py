@@ -246,6 +246,12 @@ def test_a_caption_that_is_decided_by_numbers_says_what_they_decided():
     assert decided and stray == {}
 
 
+def test_every_figure_says_what_it_found():
+    "A caption that nothing decides stays when the numbers change; one that names the axes says nothing."
+    silent = sorted(name for name, f in published().items() if not any(f["says"].values()))
+    assert published() and silent == []
+
+
 def test_a_matrix_takes_the_map_of_its_role():
     found = {}
     for path in ROOT.glob("nbs/experiments/*/*.ipynb"):

@@ -1,5 +1,6 @@
 """The committed ledger: every verdict could have come out otherwise."""
 
+import ast
 import json
 import re
 
@@ -83,6 +84,57 @@ def test_empirical_claims_have_a_null_or_say_why_not():
         if "no_null" not in CLAIMS[id]
     ]
     assert not bare, f"{len(bare)} empirical claims without a null: {bare[:20]}"
+
+
+def rolled(node):
+    "What `np.roll` puts in another order; nothing for anything else."
+    is_roll = isinstance(node, ast.Call) and ast.unparse(node.func) == "np.roll"
+    return ast.unparse(node.args[0]) if is_roll else None
+
+
+def sides(node):
+    "What a difference, a quotient or a call puts beside each other."
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Sub, ast.Div)):
+        return [node.left, node.right]
+    return node.args if isinstance(node, ast.Call) else []
+
+
+def beside_itself(code):
+    "Expressions that put an array beside itself in another order: their mean is that of equals."
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        parts = sides(node)
+        moved = {rolled(p) for p in parts} - {None}
+        found += [ast.unparse(node) for name in moved if name in map(ast.unparse, parts)]
+        if isinstance(node, ast.Call) and ast.unparse(node).startswith("mean_interval(np.diff("):
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_what_puts_an_array_beside_itself_is_found():
+    for code in (
+        "np.roll(x, 1) - x",
+        "gain(np.roll(x, 1), x)",
+        "a / np.roll(a, 2)",
+        "mean_interval(np.diff(v))",
+    ):
+        assert len(beside_itself(code)) == 1, code
+    for code in ("np.roll(x, 1) - y", "a - b", "np.roll(x, 1)", "x[1:] - x[:-1]", "np.diff(v)"):
+        assert beside_itself(code) == [], code
+
+
+def test_no_null_is_an_arm_against_itself():
+    "Other seeds of one arm differ by 0 on average, whatever is true: nothing that is credited is taken away."
+    found = {}
+    for path in sorted((root() / "nbs/experiments").glob("*/*.ipynb")):
+        cells = json.loads(path.read_text())["cells"]
+        code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+        faults = [
+            fault for cell in code if "null" in cell or "np.roll" in cell for fault in beside_itself(cell)
+        ]
+        if faults:
+            found[path.stem] = faults
+    assert found == {}
 
 
 def test_uncertain_values_are_undecided():
