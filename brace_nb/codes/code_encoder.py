@@ -135,7 +135,7 @@ class CodeEncoder:
         pairs=None,  # Row numbers (P, 2) of images and texts that belong together; None: row i with row i
         validation=None,  # (images, texts) or (images, texts, pairs)
         callback=None,  # Called as callback(self, row) after each epoch; may add to `row`, which is kept
-        space_of=None,  # A fitted encoder whose common space is taken over instead of a new one
+        space_of=None,  # A fitted encoder whose common space is taken over; if untrained, its start too
         **changes,  # Options of the encoder to set before training
     ) -> CodeEncoder:  # Itself, with the weights of the last epoch in use
         "Train both heads from the start; after Ctrl-C the last finished epoch stays usable."

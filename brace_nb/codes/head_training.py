@@ -109,10 +109,19 @@ def common_maps(
     return encoder.heads["image"][0], encoder.heads["text"][0]
 
 
+def _start(rows, options, space_of):
+    "The rotation that heads start from; an untrained encoder of as many bits and this seed has it already."
+    if space_of is not None and not space_of.history:
+        known = space_of.heads["image"][1].rotation.detach()
+        if known.shape[1] == options["dim"] and space_of.config["seed"] == options["seed"]:
+            return known.to(rows.device)
+    return starting_rotation(rows, options["dim"], options["seed"])
+
+
 def heads_from_rotation(
     data: tuple,  # Images, texts, pairs (2, P)
     options: dict,  # Of `CodeEncoder`
-    space_of=None,  # A fitted `CodeEncoder` whose common space is taken over
+    space_of=None,  # A fitted `CodeEncoder` whose common space (and start, if untrained) is taken over
 ) -> nn.ModuleDict:  # `image` and `text`
     "Maps into the common space, then heads that start from a rotation."
     images, texts, pairs = data
@@ -122,7 +131,7 @@ def heads_from_rotation(
     else:
         spaces = [deepcopy(known).to(images.device) for known in common_maps(space_of)]
     rows = torch.cat([spaces[0](images[pairs[0].unique()]), spaces[1](texts[pairs[1].unique()])])
-    rotation = starting_rotation(rows, options["dim"], options["seed"])
+    rotation = _start(rows, options, space_of)
     sharpness = options["sharpness"] or half_sharpness(rows, rotation)
     return _two_steps(spaces, rotation, sharpness, options).to(images.device)
 
