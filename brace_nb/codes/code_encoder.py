@@ -146,10 +146,13 @@ class CodeEncoder:
         features = tuple(side.shape[1] for side in data[:2])
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, features)
         turned = o["start"] == "rotation"
-        heads = heads_from_rotation(data, o, space_of) if turned else random_heads(features, o).to(device)
+        if turned:
+            heads, rows = heads_from_rotation(data, o, space_of)
+        else:
+            heads, rows = random_heads(features, o).to(device), data[:2]
         self.config = o
         self._forget(features)
-        self._train(HeadTraining(heads, data, held, o), callback)
+        self._train(HeadTraining(heads, (*rows, data[2]), held, o), callback)
         return self
 
     def _train(self, run, callback):

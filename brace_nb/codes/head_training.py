@@ -122,7 +122,7 @@ def heads_from_rotation(
     data: tuple,  # Images, texts, pairs (2, P)
     options: dict,  # Of `CodeEncoder`
     space_of=None,  # A fitted `CodeEncoder` whose common space (and start, if untrained) is taken over
-) -> nn.ModuleDict:  # `image` and `text`
+) -> tuple:  # `image` and `text` in a `ModuleDict`; images and texts in the common space
     "Maps into the common space, then heads that start from a rotation."
     images, texts, pairs = data
     if space_of is None:
@@ -130,10 +130,11 @@ def heads_from_rotation(
         spaces = fit_common_space(images, texts, pairs, **asked)
     else:
         spaces = [deepcopy(known).to(images.device) for known in common_maps(space_of)]
-    rows = torch.cat([spaces[0](images[pairs[0].unique()]), spaces[1](texts[pairs[1].unique()])])
-    rotation = _start(rows, options, space_of)
-    sharpness = options["sharpness"] or half_sharpness(rows, rotation)
-    return _two_steps(spaces, rotation, sharpness, options).to(images.device)
+    rows = spaces[0](images), spaces[1](texts)
+    used = torch.cat([side[index.unique()] for side, index in zip(rows, pairs)])
+    rotation = _start(used, options, space_of)
+    sharpness = options["sharpness"] or half_sharpness(used, rotation)
+    return _two_steps(spaces, rotation, sharpness, options).to(images.device), rows
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #b098ab80
 def empty_heads(
@@ -154,7 +155,8 @@ class HeadTraining:
 
     def __init__(self, heads, data, held, options):
         self.heads, self.options = heads, options
-        data, self.held = self._in_space(data), held and self._in_space(held)
+        self.learning = {k: h[1] if self._mapped(h) else h for k, h in heads.items()}
+        self.held = held and self._in_space(held)
         start = options["scale"] or 1 / 0.07
         self.scale = nn.Parameter(torch.tensor(math.log(start), device=data[0].device))
         self.scale.requires_grad_(options["scale"] is None)
@@ -165,7 +167,6 @@ class HeadTraining:
     def _in_space(self, data):
         "What does not change while the heads learn is computed once: rows in the common space."
         sides = zip(("image", "text"), data)
-        self.learning = {k: h[1] if self._mapped(h) else h for k, h in self.heads.items()}
         rows = [self.heads[k][0](x) if self._mapped(self.heads[k]) else x for k, x in sides]
         return *rows, data[2]
 
