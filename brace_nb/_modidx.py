@@ -922,6 +922,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                             'brace_nb/codes/head_training.py'),
                                               'brace_nb.codes.head_training.empty_heads': ( '2_codes/head_training.html#empty_heads',
                                                                                             'brace_nb/codes/head_training.py'),
+                                              'brace_nb.codes.head_training.first_heads': ( '2_codes/head_training.html#first_heads',
+                                                                                            'brace_nb/codes/head_training.py'),
                                               'brace_nb.codes.head_training.heads_from_rotation': ( '2_codes/head_training.html#heads_from_rotation',
                                                                                                     'brace_nb/codes/head_training.py'),
                                               'brace_nb.codes.head_training.random_heads': ( '2_codes/head_training.html#random_heads',

@@ -19,8 +19,7 @@ from brace_nb.codes.head_training import (
     check_schedule,
     common_maps,
     empty_heads,
-    heads_from_rotation,
-    random_heads,
+    first_heads,
 )
 from .heads import BinaryHead
 from .packing import pack, pack_ternary
@@ -145,11 +144,7 @@ class CodeEncoder:
         data = paired_embeddings(X, y, pairs, "training", device)
         features = tuple(side.shape[1] for side in data[:2])
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, features)
-        turned = o["start"] == "rotation"
-        if turned:
-            heads, rows = heads_from_rotation(data, o, space_of)
-        else:
-            heads, rows = random_heads(features, o).to(device), data[:2]
+        heads, rows = first_heads(data, o, space_of)
         self.config = o
         self._forget(features)
         self._train(HeadTraining(heads, (*rows, data[2]), held, o), callback)

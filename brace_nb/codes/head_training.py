@@ -27,8 +27,8 @@ from ..core import EarlyStopping
 from ..foundations import clip_loss
 
 # %% auto #0
-__all__ = ['PRESETS', 'check_schedule', 'random_heads', 'common_maps', 'heads_from_rotation', 'empty_heads', 'HeadTraining',
-           'EpochEnd']
+__all__ = ['PRESETS', 'check_schedule', 'random_heads', 'common_maps', 'heads_from_rotation', 'first_heads', 'empty_heads',
+           'HeadTraining', 'EpochEnd']
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #977de47e
 _BEST = dict(
@@ -135,6 +135,18 @@ def heads_from_rotation(
     rotation = _start(used, options, space_of)
     sharpness = options["sharpness"] or half_sharpness(used, rotation)
     return _two_steps(spaces, rotation, sharpness, options).to(images.device), rows
+
+
+def first_heads(
+    data: tuple,  # Images, texts, pairs (2, P)
+    options: dict,  # Of `CodeEncoder`
+    space_of=None,  # As in `heads_from_rotation`
+) -> tuple:  # Heads before the first step; images and texts as they see them
+    "Heads by the option `start`."
+    if options["start"] == "rotation":
+        return heads_from_rotation(data, options, space_of)
+    images, texts = data[:2]
+    return random_heads((images.shape[1], texts.shape[1]), options).to(images.device), (images, texts)
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #b098ab80
 def empty_heads(
