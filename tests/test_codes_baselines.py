@@ -2,6 +2,7 @@
 
 import math
 
+import faiss
 import numpy as np
 import pandas as pd
 import pytest
@@ -156,3 +157,16 @@ def test_a_rotation_lowers_the_error_of_product_quantization():
         return np.square(q.restored(x) - q.turned(x)).sum(1).mean()
 
     assert error(ProductQuantizer(2).fit(x)) < 0.9 * error(ProductQuantizer(2, rotate=False).fit(x))
+
+
+@pytest.mark.parametrize("pieces", [2, 16, 32])
+def test_centers_are_those_of_faiss_in_one_call(pieces):
+    x = np.random.default_rng(pieces).normal(size=(700, 32)).astype(np.float32)
+    theirs = faiss.ProductQuantizer(32, pieces, 8)
+    theirs.cp.seed, theirs.cp.niter, theirs.cp.min_points_per_centroid = 1239, 5, 1
+    theirs.train(x)
+    own = ProductQuantizer(pieces, rotate=False, seed=5, steps=5).fit(x)
+    expected = theirs.decode(theirs.compute_codes(x))
+    assert np.isclose(own.restored(x), expected, atol=1e-4).mean() > 0.99
+    error, known = (np.square(y - x).mean() for y in (own.restored(x), expected))
+    assert abs(error / known - 1) < 1e-3

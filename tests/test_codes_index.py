@@ -168,7 +168,8 @@ def test_index_without_graph_and_empty_index_come_back(tmp_path):
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda i, c: CodeIndex(0), "got dim=0"),
+        (lambda i, c: CodeIndex(0), "dim must be a whole number >= 1; got 0"),
+        (lambda i, c: CodeIndex(c), "dim must be a whole number"),
         (lambda i, c: CodeIndex(8, "cosine"), "got 'cosine'"),
         (lambda i, c: i.add([1, 2], c[:2]), "got [1, 2] again"),
         (lambda i, c: i.add([90, 90], c[:2]), "got [90] again"),

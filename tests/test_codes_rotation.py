@@ -59,10 +59,24 @@ def test_a_common_space_that_is_taken_over_is_the_one_that_is_fitted():
     taken = CodeEncoder(**fresh.get_params()).fit(x, y, space_of=first)
     assert (taken.encode_images(x) == fresh.fit(x, y).encode_images(x)).all()
     assert (taken.encode_texts(y) == fresh.encode_texts(y)).all()
+    after = CodeEncoder(**fresh.get_params()).fit(x, y, space_of=fresh)  # what was learned is not taken over
+    assert (after.encode_images(x) == fresh.encode_images(x)).all()
     other = CodeEncoder(start="rotation", ridge=None, **QUICK).fit(x, y, space_of=first)
     assert np.array_equal(other.common(x, y)[1], first.common(x, y)[1])  # its own options do not count
     with pytest.raises(ValueError, match="common space"):
         CodeEncoder(start="rotation", **QUICK).fit(x, y, space_of=CodeEncoder())
+
+
+def test_the_start_of_an_untrained_encoder_is_taken_over(monkeypatch):
+    x, y = views()
+    options = dict(start="rotation", ridge=0.5, **QUICK)
+    fresh, start = (CodeEncoder(**options | dict(epochs=n)).fit(x, y) for n in (QUICK["epochs"], 0))
+    monkeypatch.setattr("brace_nb.codes.head_training.starting_rotation", None)  # not computed again
+    taken = CodeEncoder(**options).fit(x, y, space_of=start)
+    assert np.array_equal(taken.embed_images(x), fresh.embed_images(x))
+    for other in (dict(dim=8), dict(seed=QUICK.get("seed", 0) + 1)):
+        with pytest.raises(TypeError, match="callable"):
+            CodeEncoder(**options | other).fit(x, y, space_of=start)
 
 
 def test_objectives_against_plain_loops():

@@ -19,8 +19,7 @@ from brace_nb.codes.head_training import (
     check_schedule,
     common_maps,
     empty_heads,
-    heads_from_rotation,
-    random_heads,
+    first_heads,
 )
 from .heads import BinaryHead
 from .packing import pack, pack_ternary
@@ -135,7 +134,7 @@ class CodeEncoder:
         pairs=None,  # Row numbers (P, 2) of images and texts that belong together; None: row i with row i
         validation=None,  # (images, texts) or (images, texts, pairs)
         callback=None,  # Called as callback(self, row) after each epoch; may add to `row`, which is kept
-        space_of=None,  # A fitted encoder whose common space is taken over instead of a new one
+        space_of=None,  # A fitted encoder whose common space is taken over; if untrained, its start too
         **changes,  # Options of the encoder to set before training
     ) -> CodeEncoder:  # Itself, with the weights of the last epoch in use
         "Train both heads from the start; after Ctrl-C the last finished epoch stays usable."
@@ -145,11 +144,10 @@ class CodeEncoder:
         data = paired_embeddings(X, y, pairs, "training", device)
         features = tuple(side.shape[1] for side in data[:2])
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, features)
-        turned = o["start"] == "rotation"
-        heads = heads_from_rotation(data, o, space_of) if turned else random_heads(features, o).to(device)
+        heads, rows = first_heads(data, o, space_of)
         self.config = o
         self._forget(features)
-        self._train(HeadTraining(heads, data, held, o), callback)
+        self._train(HeadTraining(heads, (*rows, data[2]), held, o), callback)
         return self
 
     def _train(self, run, callback):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .projection import binarize, check_nonnegative, ternarize
+from .projection import binarize, check_nonnegative, largest, ternarize
 from ..core import as_tensor, like, widen
 from ..core.arguments import array, checked, floats, size
 
@@ -25,7 +25,7 @@ def binarize_at_most(
     "The nearest corner with at most `most` ones; the lower dimension and the smaller K win a tie."
     x = widen(as_tensor(v, "embeddings"))
     check_nonnegative(x)
-    s = x.topk(min(most, x.shape[-1])).values
+    s = largest(x, min(most, x.shape[-1]))
     total = s.cumsum(-1, dtype=torch.float64)
     K = torch.arange(1, s.shape[-1] + 1, device=x.device)
     best = (total * total / K).argmax(-1, keepdim=True)

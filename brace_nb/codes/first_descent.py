@@ -15,7 +15,7 @@ from brace_nb.codes.projection import (
     binarize,
     check_features,
     check_nonnegative,
-    partial_sums,
+    largest,
     scaled_rows,
 )
 from ..core import as_tensor, like
@@ -53,9 +53,9 @@ def stop_at_first_descent(
     check_features(x)
     check_nonnegative(x)
     x = scaled_rows(x)
-    S = partial_sums(x)
+    s = largest(x, x.shape[-1])
+    S = s.cumsum(-1) * torch.arange(1, x.shape[-1] + 1, device=x.device, dtype=x.dtype).rsqrt()
     falls = torch.cat([S[..., :-1] > S[..., 1:], torch.ones_like(S[..., :1], dtype=torch.bool)], -1)
-    s = x.sort(-1, descending=True).values
     return like(x >= s.gather(-1, falls.int().argmax(-1, keepdim=True)), v)
 
 # %% ../../nbs/2_codes/00b_first_descent.ipynb #879eabfa

@@ -138,8 +138,7 @@ class CodeIndex:
         expansion_add: int = 128,  # Candidates while building the graph
         expansion_search: int = 64,  # Candidates while searching the graph
     ):
-        if dim < 1:
-            raise ValueError(f"a code must have at least one dimension; got dim={dim}.")
+        size(dim, "dim")  # the codes come with `add`
         if metric not in ("jaccard", "hamming"):
             raise ValueError(f"the metric of an index must be 'jaccard' or 'hamming'; got {metric!r}.")
         self.dim, self.metric, self._graph = dim, metric, None

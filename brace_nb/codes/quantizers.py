@@ -26,7 +26,21 @@ def balanced_directions(
         dealt[piece].append(column)
     return np.ascontiguousarray(directions[:, ::-1][:, np.concatenate(dealt)], np.float32)
 
+# %% ../../nbs/2_codes/08a_quantizers.ipynb #4fe6cca4
+def _improve(centers, x):
+    "One step of k-means for all pieces: a center moves to the mean of its rows, or stays without any."
+    import faiss
 
+    pieces, features = centers.M, centers.d
+    number = centers.compute_codes(x).astype(np.int64) + 256 * np.arange(pieces)  # of all pieces' centers
+    rows = np.bincount(number.ravel(), minlength=256 * pieces)[:, None]
+    entry = np.repeat(number, centers.dsub, 1) * centers.dsub + np.arange(features) % centers.dsub
+    total = np.bincount(entry.ravel(), x.ravel(), 256 * features).reshape(256 * pieces, -1)
+    before = faiss.vector_to_array(centers.centroids).reshape(total.shape)
+    after = np.where(rows > 0, total / np.maximum(rows, 1), before).astype(np.float32)
+    faiss.copy_array_to_vector(after.ravel(), centers.centroids)
+
+# %% ../../nbs/2_codes/08a_quantizers.ipynb #d9a8aec7
 class ProductQuantizer:
     "One byte a piece: the nearest of 256 centers (faiss)."
 
@@ -51,19 +65,19 @@ class ProductQuantizer:
                 f"got {x.shape} and {self.pieces} pieces."
             )
         self._rotation = balanced_directions(x, self.pieces) if self.rotate else None
-        self._centers = self._new_centers(x.shape[1])
-        self._centers.train(self.turned(x))
+        short = x.shape[1] // self.pieces < 16
+        self._centers = self._new_centers(x.shape[1], 0 if short else self.steps)
+        turned = self.turned(x)
+        self._centers.train(turned)
+        for _ in range(self.steps if short else 0):
+            _improve(self._centers, turned)
         return self
 
-    def _new_centers(self, features):
+    def _new_centers(self, features, steps):
         import faiss
 
         centers = faiss.ProductQuantizer(features, self.pieces, 8)
-        centers.cp.seed, centers.cp.niter, centers.cp.min_points_per_centroid = (
-            self.seed + 1234,
-            self.steps,
-            1,
-        )
+        centers.cp.seed, centers.cp.niter, centers.cp.min_points_per_centroid = self.seed + 1234, steps, 1
         return centers
 
     def turned(
