@@ -119,6 +119,16 @@ def test_the_pages_of_functions_hold_every_public_name(pages):
             assert documented, f"{part}.{name}"
 
 
+def test_every_part_has_a_picture_with_its_finding_and_where_it_is_from(pages):
+    parts = [path for path in pages if path.startswith("parts/")]
+    assert len(parts) == len(list(ROOT.glob("nbs/[0-9]_*"))) + 1  # one for the sources' own data
+    for path in parts:
+        shown = re.search(r":::{figure} /(\S+)\n:alt: (.+)\n:width: 100%\n\n(.+)\n:::", pages[path])
+        picture, alt, caption = shown.groups()
+        assert (BOOK / "src" / picture).exists() and len(alt) > 30, path
+        assert len(caption) > 100 and re.search(r"From: \[.+\]\(/nbs/.+\.ipynb\)\.$", caption), path
+
+
 def test_a_page_says_what_a_function_takes():
     sys.path.insert(0, str(ROOT / "nbs/_book"))
     from brace_nb.codes import binarize

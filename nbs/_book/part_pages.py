@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from brace_nb.companion import read_facts
+from heroes import hero
 from sources import PARTS, ROOT, escaped, experiments, lessons, plain, put, raw, summary_of, title_of, toctree
 
 
@@ -19,7 +20,7 @@ def is_machinery(path: Path) -> bool:
 
 def entry(path: Path) -> str:
     "A notebook as an item of a list."
-    about = plain(summary_of(path))
+    about = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", summary_of(path))  # without links; code stays code
     link = f"[{plain(title_of(path))}](/{path.relative_to(ROOT).as_posix()})"
     return f"- {link}" + (f": {about}" if about else "")
 
@@ -37,12 +38,10 @@ def parts() -> None:
     "A page for every part."
     facts = read_facts(ROOT / "figures")
     for folder, row in lessons().items():
-        title, about, hero = PARTS[folder]
+        title, about, _ = PARTS[folder]
         part, mine = folder.partition("_")[2], experiments(folder)
         page = [f"# {title}", "", about, ""]
-        if hero and (ROOT / f"figures/{hero}.png").exists():
-            alt = plain(facts[part]["figures"][hero]["alt"].replace("\n", " "))
-            page += [f"![{alt}](/figures/{hero}.png)", ""]
+        page += hero(folder)
         if row:
             page += ["## Lessons", "", "In this order; a lesson is also the source of a module.", ""]
             page += [*(entry(p) for p in row if not is_machinery(p)), ""]
