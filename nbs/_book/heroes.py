@@ -51,4 +51,4 @@ def hero(folder: str) -> list[str]:
         alt, caption = about["alt"].replace("\n", " "), captions_of(ROOT / page).get(name) or about["alt"]
     source = f"[{plain(title_of(ROOT / page))}](/{page})"
     lines = [f":::{{figure}} {picture}", f":alt: {plain(alt)}", ":width: 100%", ""]
-    return [*lines, f"{caption} From: {source}.", ":::", ""]
+    return [*lines, f"{caption.rstrip('.')}. From: {source}.", ":::", ""]

@@ -77,6 +77,14 @@ def kind_of(item: tuple) -> tuple:
     return (2 if not callable(thing) else int(isinstance(thing, type))), name
 
 
+def documented(part: str, name: str, thing) -> list[str]:
+    "The directive for a function or a class; one block for all of them is parsed sooner than one for each."
+    if not callable(thing):
+        return []
+    kind, members = ("autoclass", ["   :members:"]) if isinstance(thing, type) else ("autofunction", [])
+    return [f".. {kind}:: brace_nb.{part}.{name}", *members, ""]
+
+
 def function_page(part: str) -> list[str]:
     "All public names of a part: a list, then each with its arguments."
     module = importlib.import_module(f"brace_nb.{part}")
@@ -89,14 +97,14 @@ def function_page(part: str) -> list[str]:
         target = f"#brace_nb.{part}.{name}" if callable(thing) else f"#{name.lower().replace('_', '-')}"
         page.append(f'- <a href="{target}"><code>{name}</code></a>{about}')
     page.append("")
+    page += [
+        "```{eval-rst}",
+        *(line for item in things.items() for line in documented(part, *item)),
+        "```",
+        "",
+    ]
     for name, thing in things.items():
-        if not callable(thing):
-            page += registry(name, thing)
-            continue
-        kind = "autoclass" if isinstance(thing, type) else "autofunction"
-        members = [":members:"] if isinstance(thing, type) else []
-        page += ["```{eval-rst}", f".. {kind}:: brace_nb.{part}.{name}"]
-        page += [*(f"   {m}" for m in members), "```", ""]
+        page += [] if callable(thing) else registry(name, thing)
     return page
 
 
