@@ -5,7 +5,8 @@ import json
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
+from functools import cache
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -160,34 +161,35 @@ def test_a_second_assembly_changes_nothing(built):
 # --- the built site
 
 
-class Links(HTMLParser):
-    "Targets of links, and the places that links can point to."
+class Links:
+    "Targets of links, each once, and the places that links can point to."
 
     def __init__(self, path):
-        super().__init__()
-        self.targets, self.ids = [], set()
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        self.ids |= {attrs.get("id"), attrs.get("name")}
-        if tag == "a" and attrs.get("href"):
-            self.targets.append(attrs["href"])
+        text = path.read_text(encoding="utf-8")
+        self.targets = {unescape(t) for t in re.findall(r'<a\s[^>]*?\bhref="([^"]+)"', text)}
+        self.ids = {unescape(i) for i in re.findall(r'\s(?:id|name)="([^"]*)"', text)}
 
 
-def links_of(path, cache):
-    if path not in cache:
-        cache[path] = Links(path)
-    return cache[path]
+def links_of(path, known):
+    if path not in known:
+        known[path] = Links(path)
+    return known[path]
 
 
-def targets(path, cache):
-    "(File, place in it) of every link of a page that stays in the site."
-    for href in links_of(path, cache).targets:
+@cache
+def resolved(folder, name):
+    "A file, and whether it exists."
+    path = (folder / name).resolve()
+    return path, path.exists()
+
+
+def targets(path, known):
+    "(File, does it exist, place in it) of every link of a page that stays in the site."
+    for href in links_of(path, known).targets:
         if not re.match(r"[a-z]+:|//", href):
             name, place = urldefrag(href)
             name = unquote(name.partition("?")[0])
-            yield (path.parent / name).resolve() if name else path, unquote(place)
+            yield *resolved(path.parent, name or path.name), unquote(place)
 
 
 def test_the_front_page_of_the_repository_leads_into_the_site(site):
@@ -198,18 +200,18 @@ def test_the_front_page_of_the_repository_leads_into_the_site(site):
 
 
 def test_everything_is_three_clicks_away_and_no_link_is_dead(site):
-    start, cache = (site / "index.html").resolve(), {}
+    start, known = (site / "index.html").resolve(), {}
     seen, dead, level, places = {start}, [], [start], set()
     for _ in range(3):
         following = []
         for path in level:
-            for target, place in targets(path, cache):
-                if not target.exists():
+            for target, exists, place in targets(path, known):
+                if not exists:
                     dead.append(f"{path.relative_to(site)} -> {target}")
-                elif place and target.suffix == ".html" and place not in links_of(target, cache).ids:
+                elif place and target.suffix == ".html" and place not in links_of(target, known).ids:
                     dead.append(f"{path.relative_to(site)} -> {target.name}#{place}")
                 places.add((target, place))
-                if target.suffix == ".html" and target.exists() and target not in seen:
+                if target.suffix == ".html" and exists and target not in seen:
                     seen.add(target)
                     following.append(target)
         level = following
@@ -217,7 +219,7 @@ def test_everything_is_three_clicks_away_and_no_link_is_dead(site):
     wanted = {site / p.relative_to(ROOT).with_suffix(".html") for p in (*LESSONS, *EXPERIMENTS)}
     assert not {p.resolve() for p in wanted} - seen
     rows = (site / "ledger/rows.html").resolve()
-    assert rows in seen and set(ledger_rows()) <= links_of(rows, cache).ids
+    assert rows in seen and set(ledger_rows()) <= links_of(rows, known).ids
     functions = {(site / f"api/{part}.html").resolve() for part in PARTS}
     assert functions <= seen
     for facts in read_facts(ROOT / "figures").values():
