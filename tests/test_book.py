@@ -5,7 +5,8 @@ import json
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
+from functools import cache
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -29,12 +30,12 @@ def ledger_rows():
     return {row["id"]: row for row in listed}
 
 
-def make(script, *words):
+def make(script):
     "Run a script of the site; one process at a time, because tests run in several."
     BOOK.mkdir(parents=True, exist_ok=True)
     with (BOOK / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        call = [sys.executable, ROOT / f"nbs/_book/{script}.py", *words]
+        call = [sys.executable, ROOT / f"nbs/_book/{script}.py"]
         done = subprocess.run(call, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -46,10 +47,22 @@ def pages():
     return {p.relative_to(BOOK / "src").as_posix(): p.read_text(encoding="utf-8") for p in BOOK.rglob("*.md")}
 
 
+def written():
+    "When each page was written."
+    return {p: p.stat().st_mtime_ns for p in (BOOK / "src").rglob("*") if p.is_file()}
+
+
 @pytest.fixture(scope="module")
-def site(pages):
-    "The built site; as in `make book`, only what changed is built again."
-    make("build", "--assembled")
+def built(pages):
+    "Times of the pages before and after `make book`, which writes them once more."
+    before = written()
+    make("build")
+    return before, written()
+
+
+@pytest.fixture(scope="module")
+def site(built):
+    "The built site; only what changed was built again."
     return BOOK / "html"
 
 
@@ -119,6 +132,16 @@ def test_the_pages_of_functions_hold_every_public_name(pages):
             assert documented, f"{part}.{name}"
 
 
+def test_every_part_has_a_picture_with_its_finding_and_where_it_is_from(pages):
+    parts = [path for path in pages if path.startswith("parts/")]
+    assert len(parts) == len(list(ROOT.glob("nbs/[0-9]_*"))) + 1  # one for the sources' own data
+    for path in parts:
+        shown = re.search(r":::{figure} /(\S+)\n:alt: (.+)\n:width: 100%\n\n(.+)\n:::", pages[path])
+        picture, alt, caption = shown.groups()
+        assert (BOOK / "src" / picture).exists() and len(alt) > 30, path
+        assert len(caption) > 100 and re.search(r"From: \[.+\]\(/nbs/.+\.ipynb\)\.$", caption), path
+
+
 def test_a_page_says_what_a_function_takes():
     sys.path.insert(0, str(ROOT / "nbs/_book"))
     from brace_nb.codes import binarize
@@ -130,43 +153,43 @@ def test_a_page_says_what_a_function_takes():
     assert any(line.strip().startswith("v: ") for line in lines) and "Returns:" in lines
 
 
-def test_a_second_assembly_changes_nothing(pages):
-    before = {p: p.stat().st_mtime_ns for p in (BOOK / "src").rglob("*") if p.is_file()}
-    make("assemble")
-    assert before == {p: p.stat().st_mtime_ns for p in (BOOK / "src").rglob("*") if p.is_file()}
+def test_a_second_assembly_changes_nothing(built):
+    before, after = built
+    assert before == after
 
 
 # --- the built site
 
 
-class Links(HTMLParser):
-    "Targets of links, and the places that links can point to."
+class Links:
+    "Targets of links, each once, and the places that links can point to."
 
     def __init__(self, path):
-        super().__init__()
-        self.targets, self.ids = [], set()
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        self.ids |= {attrs.get("id"), attrs.get("name")}
-        if tag == "a" and attrs.get("href"):
-            self.targets.append(attrs["href"])
+        text = path.read_text(encoding="utf-8")
+        self.targets = {unescape(t) for t in re.findall(r'<a\s[^>]*?\bhref="([^"]+)"', text)}
+        self.ids = {unescape(i) for i in re.findall(r'\s(?:id|name)="([^"]*)"', text)}
 
 
-def links_of(path, cache):
-    if path not in cache:
-        cache[path] = Links(path)
-    return cache[path]
+def links_of(path, known):
+    if path not in known:
+        known[path] = Links(path)
+    return known[path]
 
 
-def targets(path, cache):
-    "(File, place in it) of every link of a page that stays in the site."
-    for href in links_of(path, cache).targets:
+@cache
+def resolved(folder, name):
+    "A file, and whether it exists."
+    path = (folder / name).resolve()
+    return path, path.exists()
+
+
+def targets(path, known):
+    "(File, does it exist, place in it) of every link of a page that stays in the site."
+    for href in links_of(path, known).targets:
         if not re.match(r"[a-z]+:|//", href):
             name, place = urldefrag(href)
             name = unquote(name.partition("?")[0])
-            yield (path.parent / name).resolve() if name else path, unquote(place)
+            yield *resolved(path.parent, name or path.name), unquote(place)
 
 
 def test_the_front_page_of_the_repository_leads_into_the_site(site):
@@ -177,18 +200,18 @@ def test_the_front_page_of_the_repository_leads_into_the_site(site):
 
 
 def test_everything_is_three_clicks_away_and_no_link_is_dead(site):
-    start, cache = (site / "index.html").resolve(), {}
+    start, known = (site / "index.html").resolve(), {}
     seen, dead, level, places = {start}, [], [start], set()
     for _ in range(3):
         following = []
         for path in level:
-            for target, place in targets(path, cache):
-                if not target.exists():
+            for target, exists, place in targets(path, known):
+                if not exists:
                     dead.append(f"{path.relative_to(site)} -> {target}")
-                elif place and target.suffix == ".html" and place not in links_of(target, cache).ids:
+                elif place and target.suffix == ".html" and place not in links_of(target, known).ids:
                     dead.append(f"{path.relative_to(site)} -> {target.name}#{place}")
                 places.add((target, place))
-                if target.suffix == ".html" and target.exists() and target not in seen:
+                if target.suffix == ".html" and exists and target not in seen:
                     seen.add(target)
                     following.append(target)
         level = following
@@ -196,7 +219,7 @@ def test_everything_is_three_clicks_away_and_no_link_is_dead(site):
     wanted = {site / p.relative_to(ROOT).with_suffix(".html") for p in (*LESSONS, *EXPERIMENTS)}
     assert not {p.resolve() for p in wanted} - seen
     rows = (site / "ledger/rows.html").resolve()
-    assert rows in seen and set(ledger_rows()) <= links_of(rows, cache).ids
+    assert rows in seen and set(ledger_rows()) <= links_of(rows, known).ids
     functions = {(site / f"api/{part}.html").resolve() for part in PARTS}
     assert functions <= seen
     for facts in read_facts(ROOT / "figures").values():

@@ -12,6 +12,7 @@ import ledger_page  # noqa: E402
 import map_page  # noqa: E402
 import notebook_pages  # noqa: E402
 import part_pages  # noqa: E402
+from heroes import small_of  # noqa: E402
 from sources import HERE, KEPT, PARTS, ROOT, SOURCE, copy  # noqa: E402
 from sources import experiments, lessons, put, raw, toctree  # noqa: E402
 
@@ -59,10 +60,9 @@ def citation() -> None:
 
 def part_card(folder: str) -> str:
     "A part on the front page."
-    title, about, hero = PARTS[folder]
+    title, about, _ = PARTS[folder]
     part = folder.partition("_")[2]
-    known = hero and (ROOT / f"figures/{hero}.png").exists()
-    image = f'<img src="_static/small/{hero}.webp" alt="" loading="lazy">' if known else ""
+    image = f'<img src="_static/small/{small_of(folder)}.webp" alt="" loading="lazy">'
     found = {"lessons": len(lessons()[folder]), "experiments": len(experiments(folder))}
     count = ", ".join(f"{n} {what}" for what, n in found.items() if n)
     words = f"<b>{title}</b><br>{about}<br><small>{count}</small>"

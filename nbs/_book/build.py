@@ -12,9 +12,8 @@ from sources import SOURCE  # noqa: E402
 
 
 def main() -> int:
-    "Write the pages (unless `--assembled` says that this was done), then let Sphinx make a site of them."
-    if "--assembled" not in sys.argv[1:]:
-        assemble.main()
+    "Write the pages, then let Sphinx make a site of them."
+    assemble.main()
     html = SOURCE.with_name("html")
     if not (html / "searchindex.js").exists():  # the first time, or a build was interrupted
         print("building all pages, which takes some minutes")

@@ -11,6 +11,8 @@ from sources import PARTS, ROOT, badges, cells_of, escaped, experiments, lessons
 _PICTURE = re.compile(r"^!\[([^\]]*)\]\(((?:\.\./)+figures/([^)]+)\.png)\)[ \t]*$", re.M)
 CITE = " · [Cite](/cite.md)"
 NO_FIGURE = "It draws no figure; other experiments read what it computes."
+OWN_DATA = "[the sources' own data](/nbs/7_companion/13e_public_data.ipynb)"
+NOT_RUN = f"It has not been run for this site, because it needs {OWN_DATA}."
 _TAGS = ("hide-input", "hide-output", "hide-cell", "remove-input", "remove-output", "remove-cell")
 
 
@@ -190,8 +192,9 @@ def answers(rows: list[dict]) -> list[str]:
 def experiment_end(path: Path, row: list[Path], facts: dict, rows: list[dict]) -> dict:
     "Verdicts, parameters and provenance of an experiment."
     lines = ["---", "", "## Results and provenance", "", *answers(rows)]
-    lines += [*parameters(facts), *provenance(facts)] if facts else [NO_FIGURE, ""]
     part = path.parent.name
+    silent = NOT_RUN if part == "paper" else NO_FIGURE
+    lines += [*parameters(facts), *provenance(facts)] if facts else [silent, ""]
     return markdown(
         "provenance", *lines, "---", "", f"{neighbors(path, row)} · [Part](/parts/{part}.md){CITE}"
     )

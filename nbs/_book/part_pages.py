@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from brace_nb.companion import read_facts
+from heroes import hero
 from sources import PARTS, ROOT, escaped, experiments, lessons, plain, put, raw, summary_of, title_of, toctree
 
 
@@ -19,7 +20,7 @@ def is_machinery(path: Path) -> bool:
 
 def entry(path: Path) -> str:
     "A notebook as an item of a list."
-    about = plain(summary_of(path))
+    about = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", summary_of(path))  # without links; code stays code
     link = f"[{plain(title_of(path))}](/{path.relative_to(ROOT).as_posix()})"
     return f"- {link}" + (f": {about}" if about else "")
 
@@ -37,12 +38,10 @@ def parts() -> None:
     "A page for every part."
     facts = read_facts(ROOT / "figures")
     for folder, row in lessons().items():
-        title, about, hero = PARTS[folder]
+        title, about, _ = PARTS[folder]
         part, mine = folder.partition("_")[2], experiments(folder)
         page = [f"# {title}", "", about, ""]
-        if hero and (ROOT / f"figures/{hero}.png").exists():
-            alt = plain(facts[part]["figures"][hero]["alt"].replace("\n", " "))
-            page += [f"![{alt}](/figures/{hero}.png)", ""]
+        page += hero(folder)
         if row:
             page += ["## Lessons", "", "In this order; a lesson is also the source of a module.", ""]
             page += [*(entry(p) for p in row if not is_machinery(p)), ""]
@@ -78,6 +77,14 @@ def kind_of(item: tuple) -> tuple:
     return (2 if not callable(thing) else int(isinstance(thing, type))), name
 
 
+def documented(part: str, name: str, thing) -> list[str]:
+    "The directive for a function or a class; one block for all of them is parsed sooner than one for each."
+    if not callable(thing):
+        return []
+    kind, members = ("autoclass", ["   :members:"]) if isinstance(thing, type) else ("autofunction", [])
+    return [f".. {kind}:: brace_nb.{part}.{name}", *members, ""]
+
+
 def function_page(part: str) -> list[str]:
     "All public names of a part: a list, then each with its arguments."
     module = importlib.import_module(f"brace_nb.{part}")
@@ -90,14 +97,14 @@ def function_page(part: str) -> list[str]:
         target = f"#brace_nb.{part}.{name}" if callable(thing) else f"#{name.lower().replace('_', '-')}"
         page.append(f'- <a href="{target}"><code>{name}</code></a>{about}')
     page.append("")
+    page += [
+        "```{eval-rst}",
+        *(line for item in things.items() for line in documented(part, *item)),
+        "```",
+        "",
+    ]
     for name, thing in things.items():
-        if not callable(thing):
-            page += registry(name, thing)
-            continue
-        kind = "autoclass" if isinstance(thing, type) else "autofunction"
-        members = [":members:"] if isinstance(thing, type) else []
-        page += ["```{eval-rst}", f".. {kind}:: brace_nb.{part}.{name}"]
-        page += [*(f"   {m}" for m in members), "```", ""]
+        page += [] if callable(thing) else registry(name, thing)
     return page
 
 

@@ -14,8 +14,12 @@ HERE = Path(__file__).parent
 SOURCE = ROOT / "data/derived/book/src"
 KEPT: set[Path] = set()  # Files of this run; the others are deleted at its end
 
-PARTS = {  # Folder below nbs: title, what it is about, the figure that stands for it
-    "0_core": ("Core", "What all parts stand on: arrays, files, threads, the training loop.", ""),
+PARTS = {  # Folder below nbs: title, what it is about, the figure, or the lesson, whose picture stands for it
+    "0_core": (
+        "Core",
+        "What all parts stand on: arrays, files, threads, the training loop.",
+        "0_core/07_arguments",
+    ),
     "1_foundations": (
         "Foundations",
         "Tuples of pictures and texts, encoders, contrastive losses, training.",
@@ -46,16 +50,20 @@ PARTS = {  # Folder below nbs: title, what it is about, the figure that stands f
         "Trained systems: n encoders on tuples, translation, scenes, detection.",
         "grounding/scenes_examples",
     ),
-    "7_companion": ("Companion", "How this project works: figures, ledger, engine, command line.", ""),
+    "7_companion": (
+        "Companion",
+        "How this project works: figures, ledger, engine, command line.",
+        "7_companion/04_ledger_pages",
+    ),
     "8_as_printed": (
         "As printed",
         "Formulas exactly as the sources print them, wrong ones included; only experiments use them.",
-        "",
+        "8_as_printed/04a_assignment_code",
     ),
     "9_paper": (
         "On the sources' own data",
         "Experiments for readers who have the sources' data and weights; no lessons.",
-        "",
+        "7_companion/13e_public_data",
     ),
 }
 SOURCES = {  # Of the ledger: name, chapter
