@@ -1209,6 +1209,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                              'brace_nb/codes/similarity.py'),
                                            'brace_nb.codes.similarity.jaccard': ( '2_codes/similarity.html#jaccard',
                                                                                   'brace_nb/codes/similarity.py'),
+                                           'brace_nb.codes.similarity.nearest_by_product': ( '2_codes/similarity.html#nearest_by_product',
+                                                                                             'brace_nb/codes/similarity.py'),
                                            'brace_nb.codes.similarity.row_parts': ( '2_codes/similarity.html#row_parts',
                                                                                     'brace_nb/codes/similarity.py'),
                                            'brace_nb.codes.similarity.similarity_by_product': ( '2_codes/similarity.html#similarity_by_product',

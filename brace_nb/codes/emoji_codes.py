@@ -113,9 +113,10 @@ def load_heads(
     folder,  # Written by the experiment that trained them
     seeds: list[int],
     name: str = "seed-{}.safetensors",  # Of a file, with {} for the seed
+    device="cpu",  # Where to put them
 ) -> list[CodeEncoder]:
     "One trained encoder of codes a seed."
-    return [CodeEncoder.load(Path(folder) / name.format(seed)) for seed in seeds]
+    return [CodeEncoder.load(Path(folder) / name.format(seed), device) for seed in seeds]
 
 
 def untrained_heads(
@@ -128,11 +129,14 @@ def untrained_heads(
         )
     fresh = [deepcopy(model) for model in models]
     for seed, model in enumerate(fresh):
+        device = next(model.heads.parameters()).device
+        model.heads.cpu()  # the same weights on every device
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for layer in model.heads.modules():
                 if hasattr(layer, "reset_parameters"):
                     layer.reset_parameters()
+        model.heads.to(device)
     return fresh
 
 
