@@ -2150,6 +2150,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                         'brace_nb.core.training._step': ('0_core/training.html#_step', 'brace_nb/core/training.py'),
                                         'brace_nb.core.training.deferred_interrupt': ( '0_core/training.html#deferred_interrupt',
                                                                                        'brace_nb/core/training.py'),
+                                        'brace_nb.core.training.mixed_precision_on': ( '0_core/training.html#mixed_precision_on',
+                                                                                       'brace_nb/core/training.py'),
                                         'brace_nb.core.training.train': ('0_core/training.html#train', 'brace_nb/core/training.py')},
             'brace_nb.evaluation.displacement': { 'brace_nb.evaluation.displacement._nearest': ( '5_evaluation/displacement.html#_nearest',
                                                                                                  'brace_nb/evaluation/displacement.py'),

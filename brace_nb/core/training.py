@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['TrainingState', 'train', 'Bar', 'EarlyStopping', 'deferred_interrupt']
+__all__ = ['PRECISIONS', 'TrainingState', 'mixed_precision_on', 'train', 'Bar', 'EarlyStopping', 'deferred_interrupt']
 
 # %% ../../nbs/0_core/04_training.ipynb #5b1a0dab
 @dataclass
@@ -28,6 +28,21 @@ class TrainingState:
     loss: Tensor  # Its loss, detached
     optimizer: torch.optim.Optimizer
     stop: bool = False  # Set it to end the training after this step
+
+# %% ../../nbs/0_core/04_training.ipynb #d483dbea
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+def mixed_precision_on(
+    device: str | torch.device,  # Where the products are computed
+    precision: str = "auto",  # "auto": bfloat16 on CUDA, float32 elsewhere; or either by name
+) -> torch.autocast:  # A context
+    "Products of matrices in bfloat16 where that is asked for; weights and sums stay float32."
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be {', '.join(map(repr, PRECISIONS))}; got {precision!r}.")
+    kind = torch.device(device).type
+    mixed = precision == "bfloat16" or precision == "auto" and kind == "cuda"
+    return torch.autocast(kind, torch.bfloat16, enabled=mixed)
 
 # %% ../../nbs/0_core/04_training.ipynb #533a17b8
 def _rate(optimizer, learning_rate):

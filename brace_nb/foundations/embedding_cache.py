@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..core.files import atomic_path, read_json, write_atomic
+from ..core.training import mixed_precision_on
 from .encoder import Encoder
 from .tuples import Tuples
 
@@ -46,17 +47,15 @@ def fast_inference(
     compiled: bool = False,  # Compile both towers (worth it for many thousands of rows)
 ):  # The encoder
     "Mixed precision, channels-last weights and compiled towers while the block lasts."
-    if precision not in ("auto", "float32", "bfloat16"):
-        raise ValueError(f"precision must be 'auto', 'float32' or 'bfloat16'; got {precision!r}.")
     model, device = encoder.model, encoder.device.type
-    mixed = precision == "bfloat16" or precision == "auto" and device == "cuda"
+    context = mixed_precision_on(device, precision)
     if device == "cuda":
         model.to(memory_format=torch.channels_last)
     before = [(tower, tower._compiled_call_impl) for tower in _towers(encoder)]
     if compiled:
         _compile(encoder)
     try:
-        with torch.autocast(device, torch.bfloat16, enabled=mixed):
+        with context:
             yield encoder
     finally:
         for tower, way in before:

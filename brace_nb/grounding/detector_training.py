@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Bar, train
+from ..core import Bar, mixed_precision_on, train
 from ..core.arguments import checked, count, positive, seed as seed_rule, size
 from ..foundations import as_generator, load_emoji
 from .boxes import average_precision, to_corners
@@ -132,9 +132,9 @@ def _keeper(model, watch, steps, keep):
 class _Batches:
     "Losses of random batches under a matcher."
 
-    def __init__(self, model, scenes, batch_size, seed, how, product):
+    def __init__(self, model, scenes, batch_size, seed, how, product, precision="float32"):
         self.model, self.scenes, self.batch_size, self.how = model, scenes, batch_size, how
-        self.product = product
+        self.product, self.precision = product, precision
         self.generator, self.seed = as_generator(seed), seed
         self.matching, self.parts = 0.0, []
 
@@ -142,7 +142,9 @@ class _Batches:
         rows = torch.randint(len(self.scenes), (self.batch_size,), generator=self.generator)
         rows = rows.to(self.scenes.images.device)
         classes, truth, sizes = objects_of(self.scenes, rows)
-        logits, boxes = self.model(self.scenes.images[rows])
+        with mixed_precision_on(rows.device, self.precision):
+            answers = self.model(self.scenes.images[rows])
+        logits, boxes = (x.float() for x in answers)
         start = time.perf_counter()
         cost = detection_costs(logits.detach(), boxes.detach(), classes, truth)
         pairs = match_detections(cost, sizes, seed=1_000_003 * self.seed + step, **self.how)
@@ -171,13 +173,14 @@ def train_detector(
     watch: ObjectScenes | None = None,  # Scenes whose answers are kept along the way
     keep: int = 8,  # How often, besides the start
     device: str = "cpu",
+    precision: str = "float32",  # Of the network's products, as in `mixed_precision_on`
     progress: bool = False,  # Show a bar?
     **network,  # Further arguments of `SetPredictor`
 ) -> DetectorRun:
     "Train a detector whose answers are matched as asked (thesis 6.5.8)."
     model, scenes = SetPredictor(classes, seed=seed, **network).to(device), _moved(scenes, device)
     how = dict(matcher=matcher, dtype=dtype, mask=mask)
-    batches = _Batches(model, scenes, batch_size, seed, how, product)
+    batches = _Batches(model, scenes, batch_size, seed, how, product, precision)
     note, kept = _keeper(model, watch, steps, keep)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-4, fused=True)
     options = dict(learning_rate=_schedule(learning_rate, steps), max_norm=1.0)
