@@ -12,9 +12,7 @@ import pytest
 import torch
 from made_device import simulated_gpu
 
-import brace_nb.assignment.fused_kernels as fused_kernels
-import brace_nb.assignment.selections as selections
-from brace_nb.assignment import recurse
+from brace_nb.assignment import fused_kernels, recurse, selections
 
 parallel_best, parallel_delta = selections.parallel_best, selections.parallel_delta
 

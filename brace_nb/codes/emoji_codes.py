@@ -118,6 +118,18 @@ def load_heads(
     "One trained encoder of codes a seed."
     return [CodeEncoder.load(Path(folder) / name.format(seed), device) for seed in seeds]
 
+# %% ../../nbs/2_codes/09_emoji_codes.ipynb #5db0851a
+def _draw_anew(heads, seed):
+    "New weights; drawn on the CPU, so that they are the same on every device."
+    device = next(heads.parameters()).device
+    heads.cpu()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for layer in heads.modules():
+            if hasattr(layer, "reset_parameters"):
+                layer.reset_parameters()
+    heads.to(device)
+
 
 def untrained_heads(
     models: list[CodeEncoder],  # Trained ones
@@ -129,14 +141,7 @@ def untrained_heads(
         )
     fresh = [deepcopy(model) for model in models]
     for seed, model in enumerate(fresh):
-        device = next(model.heads.parameters()).device
-        model.heads.cpu()  # the same weights on every device
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            for layer in model.heads.modules():
-                if hasattr(layer, "reset_parameters"):
-                    layer.reset_parameters()
-        model.heads.to(device)
+        _draw_anew(model.heads, seed)
     return fresh
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..core.files import atomic_path, read_json, write_atomic
-from ..core.training import mixed_precision_on
+from ..core.training import mixed_precision_on, rows_by_memory
 from .encoder import Encoder
 from .tuples import Tuples
 
@@ -67,10 +67,7 @@ def batch_by_memory(
     most: int = 1024,  # Rows
 ) -> int:
     "Rows at a time: as many as a quarter of the free GPU memory holds, about 30 MB each; 64 on a CPU."
-    if encoder.device.type != "cuda":
-        return min(64, most)
-    free, _ = torch.cuda.mem_get_info(encoder.device)
-    return int(max(16, min(most, free // 4 // 30_000_000)))
+    return min(most, rows_by_memory(encoder.device, 30_000_000, 64))
 
 # %% ../../nbs/1_foundations/25a_embedding_cache.ipynb #5318f02a
 TRIAL_SHARDS = 8  # fewer are done before a compilation pays

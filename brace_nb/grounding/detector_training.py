@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Bar, mixed_precision_on, train
+from ..core import Bar, mixed_precision_on, rows_by_memory, train
 from ..core.arguments import checked, count, positive, seed as seed_rule, size
 from ..foundations import as_generator, load_emoji
 from .boxes import average_precision, to_corners
@@ -48,12 +48,13 @@ class Detections(NamedTuple):
 def detect(
     model: SetPredictor,
     images: Tensor,  # uint8, shape (N, 3, S, S)
-    batch_size: int = 200,
+    batch_size: int | None = None,  # None: 200 on the CPU, by the free memory of a GPU
 ) -> Detections:
     "Answers without a gradient, in batches, on the CPU."
     device = model.queries.device
+    size = batch_size or rows_by_memory(device, 2**23, 200)
     with torch.no_grad():
-        answers = [[x.cpu() for x in model(part.to(device))] for part in images.split(batch_size)]
+        answers = [[x.cpu() for x in model(part.to(device))] for part in images.split(size)]
     return Detections(*(torch.cat(parts) for parts in zip(*answers)))
 
 
@@ -143,8 +144,7 @@ class _Batches:
         rows = rows.to(self.scenes.images.device)
         classes, truth, sizes = objects_of(self.scenes, rows)
         with mixed_precision_on(rows.device, self.precision):
-            answers = self.model(self.scenes.images[rows])
-        logits, boxes = (x.float() for x in answers)
+            logits, boxes = (x.float() for x in self.model(self.scenes.images[rows]))
         start = time.perf_counter()
         cost = detection_costs(logits.detach(), boxes.detach(), classes, truth)
         pairs = match_detections(cost, sizes, seed=1_000_003 * self.seed + step, **self.how)

@@ -195,8 +195,7 @@ def train_whole_model(
     def batch_loss(step):
         rows = [torch.randperm(len(ids), generator=order)[:batch_size] for _ in range(accumulate)]
         with mixed_precision_on(ids.device, precision):
-            written = model(trim_padding(ids[torch.cat(rows)]))
-        written = written.float().split(batch_size)
+            written = model(trim_padding(ids[torch.cat(rows)])).float().split(batch_size)
         return sum(map(of_batch, rows, written)) / accumulate
 
     def note(state):
