@@ -46,7 +46,7 @@ def drawn(*shape, seed=0):
 def bags(device):
     rng = np.random.default_rng(0)
     texts = [torch.from_numpy(rng.integers(1, 30, (40, 3))) for _ in range(2)]
-    run = train_bags(drawn(40, 8), texts, 40, np.arange(30), np.arange(30, 40), steps=4, device=device)
+    run = train_bags(drawn(40, 8), texts, 40, np.arange(30), np.arange(30, 40), steps=2, device=device)
     return [*run["loss"], run["val_loss"]]
 
 
@@ -66,10 +66,10 @@ def together(device):
             {k: drawn(24, 5, seed=i) for i, k in enumerate("abc")}, labels=np.arange(24) % 3
         )
         encoders = {k: FeatureEncoder(5, 4, 1, 8, i) for i, k in enumerate("abc")}
-        plain = dict(measure="sum_norm", steps=4, batch_size=4, embed_dim=4, held=tuples, log_every=1)
+        plain = dict(measure="sum_norm", steps=2, batch_size=4, embed_dim=4, held=tuples, log_every=1)
         return dict(tuples=tuples, encoders=encoders) | plain | more
 
-    runs = [run(), run(loss="axis"), run(weights="density", look_every=2), run(measure="pairwise")]
+    runs = [run(), run(loss="axis"), run(weights="density", look_every=1), run(measure="pairwise")]
     return [row["loss"] for trained in train_together(runs, device) for row in trained.history]
 
 
@@ -77,9 +77,11 @@ def detector(device):
     pictures = np.zeros((4, 32, 32, 4), np.uint8)
     pictures[..., 3], pictures[..., 0] = 255, np.linspace(50, 250, 4)[:, None, None]
     scenes = render_object_scenes(pictures, 8, seed=0)
-    how = dict(steps=2, batch_size=4, watch=scenes, keep=1, device=device)
-    runs = [train_detector(scenes, 4, matcher=m, **how) for m in ("exact", "lead", "gumbel")]
-    return [run.losses["total"] for run in runs]
+    watched = dict(steps=2, watch=scenes, keep=1)
+    kinds = dict(exact=watched, lead=dict(steps=1), gumbel=dict(steps=1))
+    how = dict(batch_size=4, layers=1, device=device)
+    runs = [train_detector(scenes, 4, matcher=m, **kind, **how) for m, kind in kinds.items()]
+    return np.concatenate([run.losses["total"] for run in runs])
 
 
 def networks(device):
@@ -133,7 +135,7 @@ def whole_model(device):
     def loss(features):
         return clip_loss(features[0], features[1], 5.0)
 
-    return [h["loss"] for h in train_whole_model(model, ids.to(device), frozen, loss, steps=3, batch_size=3)]
+    return [h["loss"] for h in train_whole_model(model, ids.to(device), frozen, loss, steps=2, batch_size=3)]
 
 
 def distilled(device):

@@ -130,7 +130,7 @@ def _draw_anew(heads, seed):
                 layer.reset_parameters()
     heads.to(device)
 
-
+# %% ../../nbs/2_codes/09_emoji_codes.ipynb #973c7dad
 def untrained_heads(
     models: list[CodeEncoder],  # Trained ones
 ) -> list[CodeEncoder]:  # Copies with new weights, drawn with the seeds 0, 1, ...
