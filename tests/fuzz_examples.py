@@ -190,6 +190,9 @@ EXAMPLES = {
         itq_rotation=dict(x=ROWS, bits=2, iterations=2, seed=0),
         jaccard=dict(a=CODES, b=MORE_CODES),
         nearest=dict(queries=CODES, codes=MORE_CODES, k=2, measure="jaccard"),
+        nearest_by_product=dict(
+            queries=torch.tensor(CODES), codes=torch.tensor(MORE_CODES), k=2, measure="jaccard", dim=16
+        ),
         nearest_corner=dict(x=X.abs()),
         pack=dict(codes=CODES),
         pack_ternary=dict(codes=TERNARY),
@@ -427,6 +430,7 @@ LEFT_OUT = {
         "tensor tensors text within": "rules; the other parts are called with what they refuse",
         "broadcast one_type parallel_map": "take what the parts have checked",
         "checked expect_fail like deferred_interrupt thread_count": "no argument of a caller's data",
+        "mixed_precision_on rows_by_memory": "no argument of a caller's data",
         "train": "trains; its arguments are functions",
     },
     "foundations": {

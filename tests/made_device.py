@@ -146,6 +146,7 @@ def simulated_gpu():
     )
     fakes |= dict(memory_allocated=lambda device=None: 0, max_memory_allocated=lambda device=None: 2**20)
     fakes |= dict(reset_peak_memory_stats=lambda device=None: None)
+    fakes |= dict(is_bf16_supported=lambda including_emulation=True: True)
     kept = {name: getattr(torch.cuda, name) for name in fakes}
     inference, torch.inference_mode = torch.inference_mode, torch.no_grad  # its tensors take no wrapper
     for name, fake in fakes.items():

@@ -5,6 +5,8 @@ there, generators of the CPU), so a training that would fail on its first step o
 """
 
 import contextlib
+import json
+import re
 
 import numpy as np
 import pytest
@@ -13,8 +15,8 @@ from made_device import simulated_gpu
 from made_tower import text_tower
 
 from brace_nb.assignment import AssignmentNetwork, assign, train_networks, train_six_layers
-from brace_nb.codes import CodeEncoder, binarize
-from brace_nb.companion import AddedMemory, clock_of, measured_on
+from brace_nb.codes import CodeEncoder, binarize, nearest, nearest_by_product, pack, untrained_heads
+from brace_nb.companion import AddedMemory, clock_of, find_experiments, measured_on
 from brace_nb.evaluation import cka_matrix
 from brace_nb.foundations import EncoderConfig, TrainingConfig, build_encoder, clip_loss, load_emoji
 from brace_nb.grounding import (
@@ -44,7 +46,7 @@ def drawn(*shape, seed=0):
 def bags(device):
     rng = np.random.default_rng(0)
     texts = [torch.from_numpy(rng.integers(1, 30, (40, 3))) for _ in range(2)]
-    run = train_bags(drawn(40, 8), texts, 40, np.arange(30), np.arange(30, 40), steps=4, device=device)
+    run = train_bags(drawn(40, 8), texts, 40, np.arange(30), np.arange(30, 40), steps=2, device=device)
     return [*run["loss"], run["val_loss"]]
 
 
@@ -64,10 +66,10 @@ def together(device):
             {k: drawn(24, 5, seed=i) for i, k in enumerate("abc")}, labels=np.arange(24) % 3
         )
         encoders = {k: FeatureEncoder(5, 4, 1, 8, i) for i, k in enumerate("abc")}
-        plain = dict(measure="sum_norm", steps=4, batch_size=4, embed_dim=4, held=tuples, log_every=1)
+        plain = dict(measure="sum_norm", steps=2, batch_size=4, embed_dim=4, held=tuples, log_every=1)
         return dict(tuples=tuples, encoders=encoders) | plain | more
 
-    runs = [run(), run(loss="axis"), run(weights="density", look_every=2), run(measure="pairwise")]
+    runs = [run(), run(loss="axis"), run(weights="density", look_every=1), run(measure="pairwise")]
     return [row["loss"] for trained in train_together(runs, device) for row in trained.history]
 
 
@@ -75,9 +77,11 @@ def detector(device):
     pictures = np.zeros((4, 32, 32, 4), np.uint8)
     pictures[..., 3], pictures[..., 0] = 255, np.linspace(50, 250, 4)[:, None, None]
     scenes = render_object_scenes(pictures, 8, seed=0)
-    how = dict(steps=2, batch_size=4, watch=scenes, keep=1, device=device)
-    runs = [train_detector(scenes, 4, matcher=m, **how) for m in ("exact", "lead", "gumbel")]
-    return [run.losses["total"] for run in runs]
+    watched = dict(steps=2, watch=scenes, keep=1)
+    kinds = dict(exact=watched, lead=dict(steps=1), gumbel=dict(steps=1))
+    how = dict(batch_size=4, layers=1, device=device)
+    runs = [train_detector(scenes, 4, matcher=m, **kind, **how) for m, kind in kinds.items()]
+    return np.concatenate([run.losses["total"] for run in runs])
 
 
 def networks(device):
@@ -131,7 +135,7 @@ def whole_model(device):
     def loss(features):
         return clip_loss(features[0], features[1], 5.0)
 
-    return [h["loss"] for h in train_whole_model(model, ids.to(device), frozen, loss, steps=3, batch_size=3)]
+    return [h["loss"] for h in train_whole_model(model, ids.to(device), frozen, loss, steps=2, batch_size=3)]
 
 
 def distilled(device):
@@ -242,3 +246,141 @@ def test_the_clock_of_cuda_counts_the_work_and_not_the_asking():
     with AddedMemory("cuda") as memory:
         torch.empty(2**26, device="cuda")
     assert memory.added >= 2**28
+
+
+@pytest.mark.parametrize("measure", ["jaccard", "hamming", "cosine"])
+@pytest.mark.parametrize("device", ["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_codes_on_a_device_are_searched_there(device, measure):
+    rng = np.random.default_rng(0)
+    q, c = (torch.from_numpy(rng.random((n, 20)) < 0.2) for n in (7, 300))  # many ties
+    c[:2] = False
+    expected = nearest(q, c, 9, measure)
+    for pack_it in (torch.clone, pack):
+        found = nearest_by_product(pack_it(q), pack_it(c), 9, measure, 20)
+        assert torch.equal(found[0], expected[0]) and torch.allclose(found[1], expected[1])
+    with simulated_gpu() if device == "simulated" else contextlib.nullcontext():
+        rows, similar = nearest(q.to("cuda"), c.to("cuda"), 9, measure)
+        assert rows.is_cuda and torch.equal(rows.cpu(), expected[0])
+        assert torch.allclose(similar.cpu(), expected[1])
+        with pytest.raises(ValueError, match="k must be in 1..300"):
+            nearest(q.to("cuda"), c.to("cuda"), 301, measure)
+
+
+def test_untrained_heads_are_the_same_on_every_device():
+    x, y = drawn(30, 12).numpy(), drawn(30, 12, seed=1).numpy()
+    model = CodeEncoder(dim=16, epochs=1, batch_size=15).fit(x, y)
+    here = untrained_heads([model])[0].embed_images(x)
+    with simulated_gpu():
+        model.heads.to("cuda")
+        there = untrained_heads([model])[0].embed_images(x)
+    assert np.allclose(here, there, atol=1e-6)
+
+
+def detector_losses(precision):
+    pictures = np.zeros((4, 32, 32, 4), np.uint8)
+    pictures[..., 3], pictures[..., 0] = 255, np.linspace(50, 250, 4)[:, None, None]
+    scenes = render_object_scenes(pictures, 8, seed=0)
+    return train_detector(scenes, 4, steps=2, batch_size=4, precision=precision).losses["total"]
+
+
+def whole_losses(precision):
+    tower, tokenizer, ids = text_tower()
+    model = WholeModel(tower, 300, tokenizer.end, layers=1, heads=2)
+
+    def loss(features):
+        return clip_loss(features[0], features[1], 5.0)
+
+    how = dict(steps=2, batch_size=3, precision=precision)
+    return np.array([h["loss"] for h in train_whole_model(model, ids, [unit(6, 16)], loss, **how)])
+
+
+@pytest.mark.parametrize("losses", [detector_losses, whole_losses])
+def test_mixed_precision_is_near_and_off_where_nobody_asks(losses):
+    plain, mixed = losses("float32"), losses("bfloat16")
+    assert np.array_equal(losses("auto"), plain)  # on the CPU
+    assert not np.array_equal(mixed, plain) and np.allclose(mixed, plain, rtol=0.05)
+    with pytest.raises(ValueError, match="precision must be 'auto', 'float32', 'bfloat16'"):
+        losses("float8")
+
+
+# --- which experiments follow `device`, and why others do not
+
+NO_DEVICE = {
+    "it draws what other experiments have measured": """
+        assignment/loss_curves assignment/loss_ends assignment/precision_identities assignment/precision_maps
+        assignment/precision_methods assignment/precision_missed codes/alignment codes/depth codes/more_data
+        codes/ternary codes/width evaluation/cka_training evaluation/encoder_comparison evaluation/token_score
+        foundations/training grounding/detection grounding/first_drop grounding/proof_of_concept_ablations
+        grounding/proof_of_concept_losses grounding/samples grounding/six_report
+        grounding/third_encoder_report""",
+    "it shows the data": "foundations/coverage foundations/data foundations/diagrams",
+    "its methods are compiled kernels of the CPU": """
+        assignment/precision assignment/real_costs assignment/resampling""",
+    "scikit-learn fits": "evaluation/probes grounding/sweep",
+    "it proves or counts with whole numbers and small matrices, mostly in float64": """
+        assignment/attribution assignment/cycles_given assignment/formats assignment/guarantees
+        assignment/longest_cycle assignment/loop_exponents assignment/masks assignment/metrics
+        assignment/precision_ratio assignment/printed_code assignment/printed_metrics assignment/recursion
+        codes/counterexample codes/first_descent codes/geometry codes/optimum codes/reference
+        evaluation/cka_accuracy foundations/losses grounding/detection_costs ndim/arithmetic ndim/ascent
+        ndim/blind_spots ndim/cube ndim/cubes ndim/distance ndim/einsum ndim/equivalence ndim/gradient
+        ndim/label_error ndim/labels ndim/logitsversion ndim/printed_rows ndim/printed_runs ndim/regions
+        ndim/scale ndim/significance ndim/statistics ndim/true_cosine""",
+}
+ON_THE_CPU_TOO = {  # follow `device`, and say what of them stays
+    "codes/index": "stays on the CPU",
+    "codes/search_crossover": "one thread of the CPU with every profile",
+    "assignment/speed": "programs for the CPU and stay there",
+    "assignment/lisascore_time": "The scores stay there with every `device`",
+}
+TRAINS = re.compile(
+    r"\.fit\(|\btrain_\w+\(|CodeEncoder\(|load_heads\(|load_encoder\(|SentenceEncoder\(|build_encoder\("
+)
+
+
+def sources_of(experiment):
+    "Its words and its code without parameters."
+    cells = json.loads(experiment.path.read_text(encoding="utf-8"))["cells"]
+    told = [("".join(c["source"]), c) for c in cells]
+    code = [
+        s for s, c in told if c["cell_type"] == "code" and "parameters" not in c["metadata"].get("tags", [])
+    ]
+    return "\n".join(s for s, c in told if c["cell_type"] == "markdown"), "\n".join(code)
+
+
+def test_every_experiment_follows_the_device_or_says_why_not():
+    found, named = find_experiments("cpu") | find_experiments("paper"), {}
+    for why, names in NO_DEVICE.items():
+        named |= dict.fromkeys(names.split(), why)
+    follow = {n for n, e in found.items() if "device" in e.values}
+    assert follow | named.keys() == found.keys() and not follow & named.keys()
+    for name, experiment in found.items():
+        words, code = sources_of(experiment)
+        if name in follow:
+            assert re.search(r"\bdevice\b", code), f"{name} has a parameter `device` and never uses it"
+            assert ON_THE_CPU_TOO.get(name, "") in words, name
+            continue
+        assert not TRAINS.search(code), f"{name} trains or encodes: give it a parameter `device`"
+        if named[name].startswith("it draws"):
+            assert experiment.needs, name
+        if "kernels" in named[name] or "scikit" in named[name]:
+            assert "on the CPU with every profile" in words, name
+
+
+@pytest.mark.parametrize(
+    "name, fewer",
+    [
+        ("assignment/speed", dict(sizes=[[6, 6], [8, 8]], headline=[[4, 6, 6], [4, 8, 8]], batches=[1, 4])),
+        ("codes/search_crossover", dict(sizes=[50, 100], settings=[[256, 10], [256, 64]], queries=2)),
+    ],
+)
+def test_an_experiment_runs_whole_on_a_simulated_gpu(name, fewer, tmp_path, monkeypatch):
+    monkeypatch.setenv("BRACE_NB_RUN", str(tmp_path))
+    experiment = find_experiments("smoke")[name]
+    space = experiment.values | fewer | dict(device="cuda", threads=1)
+    with simulated_gpu():
+        exec(sources_of(experiment)[1], space)
+    records = json.loads((tmp_path / "claims.json").read_text())
+    assert records and list((tmp_path / "figures").rglob("*.png"))
+    text = json.dumps(records) + space.get("caption", "")
+    assert "a card" in text

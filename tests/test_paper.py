@@ -28,7 +28,7 @@ from brace_nb.companion import (
     public_list,
     root,
 )
-from brace_nb.companion import resources_of
+from brace_nb.companion import cli, resources_of
 from brace_nb.foundations import (
     OnDevice,
     detr_costs,
@@ -175,12 +175,15 @@ def test_other_profiles_do_not_run_the_part():
     assert all(n.startswith("paper/") for n in find_experiments("paper"))
 
 
-def test_the_check_lists_rows_and_what_is_missing(public, project, tmp_path):
+def test_the_check_lists_rows_and_what_is_missing(public, project, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BRACE_NB_ROOT", str(project))
     entries = {e["experiment"]: e for e in check_public(public)}
     assert not any(e["missing"] for e in entries.values()) and len(entries["paper/dog"]["rows"]) == 15
-    said = run(project, "paper", "check", tmp_path)
-    assert said.returncode == 1 and "0 of" in said.stdout and "lacks clip_b32, cifar10" in said.stdout
-    assert run(project, "paper", "check", public).returncode == 0
+    for folder, code, words in ((tmp_path / "none", 1, "lacks clip_b32, cifar10"), (public, 0, "ready")):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["paper", "check", str(folder)])
+        assert (ended.value.code or 0) == code and words in (said := capsys.readouterr().out)
+        assert ("which is not there yet" in said) == (code == 1)
 
 
 # --- the formats

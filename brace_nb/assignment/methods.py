@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 
 from .driver import run_kernel
+from .fused_kernels import can_fuse, fused_recursive
 from .exact_kernels import solve_exact
 from .kernels import solve_greedy, solve_recursive
 from .recursion import recursed
@@ -110,6 +111,9 @@ def _recursive_extend(x, sign, o):
     solve_recursive,
 )
 def _recursive_top2(x, sign, o):
+    if o["select"] == "stepped" and can_fuse(x):
+        found = fused_recursive(finite_scores(x * sign), o["steps"], o["factor"])
+        return *ordered_pairs(found, min(x.shape[-2:])), None
     return *SELECTIONS[o["select"]](recursed(x * sign, o["steps"], o["factor"])), None
 
 # %% ../../nbs/4_assignment/01d_methods.ipynb #b31c6665

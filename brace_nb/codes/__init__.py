@@ -19,7 +19,8 @@ __getattr__, __dir__, __all__ = lazy(
     few_bits="binarize_at_most nearest_corner",
     packing="active_bits pack pack_ternary unpack unpack_ternary",
     similarity=(
-        "CODE_MEASURES cosine_similarity hamming_similarity jaccard similarity_by_product ternary_jaccard"
+        "CODE_MEASURES cosine_similarity hamming_similarity jaccard nearest_by_product similarity_by_product "
+        "ternary_jaccard"
     ),
     statistics="CodeStatistics code_statistics",
     index="CodeIndex nearest",

@@ -61,7 +61,8 @@ def resources_of(
 def _disk(folder: Path) -> str:
     "Free room where the data lie."
     there = next((p for p in [folder, *folder.parents] if p.exists()), Path("/"))
-    return f"{shutil.disk_usage(there).free / 1e9:.0f} GB free on the disk of {folder}"
+    absent = "" if there == folder else ", which is not there yet"
+    return f"{shutil.disk_usage(there).free / 1e9:.0f} GB free on the disk of {folder}{absent}"
 
 
 def _gpu() -> str:

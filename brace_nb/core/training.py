@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['TrainingState', 'train', 'Bar', 'EarlyStopping', 'deferred_interrupt']
+__all__ = ['PRECISIONS', 'TrainingState', 'mixed_precision_on', 'rows_by_memory', 'train', 'Bar', 'EarlyStopping',
+           'deferred_interrupt']
 
 # %% ../../nbs/0_core/04_training.ipynb #5b1a0dab
 @dataclass
@@ -28,6 +29,34 @@ class TrainingState:
     loss: Tensor  # Its loss, detached
     optimizer: torch.optim.Optimizer
     stop: bool = False  # Set it to end the training after this step
+
+# %% ../../nbs/0_core/04_training.ipynb #d483dbea
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+def mixed_precision_on(
+    device: str | torch.device,  # Where the products are computed
+    precision: str = "auto",  # "auto": bfloat16 on CUDA, float32 elsewhere; or either by name
+) -> torch.autocast:  # A context
+    "Products of matrices in bfloat16 where that is asked for; weights and sums stay float32."
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be {', '.join(map(repr, PRECISIONS))}; got {precision!r}.")
+    kind = torch.device(device).type
+    mixed = precision == "bfloat16" or precision == "auto" and kind == "cuda"
+    return torch.autocast(kind, torch.bfloat16, enabled=mixed)
+
+# %% ../../nbs/0_core/04_training.ipynb #90121b2a
+def rows_by_memory(
+    device: str | torch.device,  # Where rows are computed
+    bytes_of_row: int,  # About what a row needs there
+    on_cpu: int,  # Rows at a time on the CPU, where a result must not change with the machine
+    least: int = 16,  # Rows
+) -> int:
+    "Rows at a time: as many as a quarter of the free memory of a GPU holds; elsewhere what is told."
+    if torch.device(device).type != "cuda":
+        return on_cpu
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(least, int(free // 4 // bytes_of_row))
 
 # %% ../../nbs/0_core/04_training.ipynb #533a17b8
 def _rate(optimizer, learning_rate):

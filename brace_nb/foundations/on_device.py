@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..core.training import mixed_precision_on
+
 # %% auto #0
 __all__ = ['OnDevice']
 
@@ -22,16 +24,15 @@ class OnDevice(torch.nn.Module):
         precision: str = "auto",  # "auto": bfloat16 on CUDA, float32 elsewhere; or "float32", "bfloat16"
     ):
         super().__init__()
-        if precision not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"precision must be 'auto', 'float32' or 'bfloat16'; got {precision!r}.")
+        mixed_precision_on(device, precision)  # refuses an unknown one now
         self.encoder, self.device = encoder.to(device), torch.device(device)
         if self.device.type == "cuda":
             self.encoder.to(memory_format=torch.channels_last)
-        self.mixed = precision == "bfloat16" or precision == "auto" and self.device.type == "cuda"
+        self.precision = precision
 
     def forward(
         self,
         x: Tensor,  # Rows on the CPU, shape (B, ...)
     ) -> Tensor:  # float32 on the CPU, shape (B, D)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed):
+        with mixed_precision_on(self.device, self.precision):
             return self.encoder(x.to(self.device, non_blocking=True)).float().cpu()

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arguments import checked, floats, integers
-from ..core.training import Bar, train
+from ..core.training import Bar, mixed_precision_on, train
 from ..foundations import clip_loss, encode_tokens
 
 # %% auto #0
@@ -53,14 +53,12 @@ def distil_encoder(
     "Teach both towers of an encoder what a teacher says of the same pictures and texts."
     if seen.shape[1] != encoder.dim:
         raise ValueError(f"the teacher's features must have dimension {encoder.dim}; got {seen.shape[1]}.")
-    if precision not in ("auto", "float32", "bfloat16"):
-        raise ValueError(f"precision must be 'auto', 'float32' or 'bfloat16'; got {precision!r}.")
     rng, model, kind = np.random.default_rng(seed), encoder.model, pictures.device.type
-    mixed = precision == "bfloat16" or precision == "auto" and kind == "cuda"
+    mixed_precision_on(kind, precision)  # refuses an unknown one now
 
     def batch_loss(step):
         p, t = (rng.choice(len(x), min(batch_size, len(x)), replace=False) for x in (pictures, tokens))
-        with torch.autocast(kind, torch.bfloat16, enabled=mixed):
+        with mixed_precision_on(kind, precision):
             image = model.encode_image(_moved(pictures[p], rng)).float()
             text = encode_tokens(model, tokens[t], buckets=3).float()
         return distillation_loss(image, seen[p]) + distillation_loss(text, read[t])
