@@ -10,6 +10,7 @@ import math
 import torch
 
 from .driver import run_kernel
+from .fused_kernels import can_fuse, fused_gap_greedy, fused_recursive
 from .kernels import solve_greedy
 
 # %% auto #0
@@ -47,6 +48,8 @@ def finite_scores(s):
 # %% ../../nbs/4_assignment/01e_selections.ipynb #f6f71267
 def parallel_best(s):
     "Stepped argmax in rounds of mutually best cells; the column of every row of s (B, h, w), -1 for none."
+    if can_fuse(s):
+        return fused_recursive(s)
     s, (B, h, w) = s.clone(), s.shape
     found, own = s.new_full((B, h), -1, dtype=torch.int64), torch.arange(h, device=s.device)
     while True:
@@ -69,6 +72,8 @@ def _lead(s, wanted):
 
 def parallel_delta(s, q):
     "Gap greedy that compares q cells; the cell of every slice of s (B, slices, cells), -1 for none."
+    if q == 2 and can_fuse(s):
+        return fused_gap_greedy(s)
     s, (B, n, m) = s.clone(), s.shape
     found, each = s.new_full((B, n), -1, dtype=torch.int64), torch.arange(B, device=s.device)
     done = s.new_zeros((B, n), dtype=torch.bool)

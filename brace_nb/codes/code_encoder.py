@@ -24,7 +24,7 @@ from brace_nb.codes.head_training import (
 from .heads import BinaryHead
 from .packing import pack, pack_ternary
 from .pairing import embedding_tensor, paired_embeddings
-from ..core import atomic_path, existing_file, like, malformed, train
+from ..core import atomic_path, existing_file, like, malformed, rows_by_memory, train
 from ..foundations import clip_loss
 
 # %% auto #0
@@ -196,12 +196,13 @@ class CodeEncoder:
         return self
 
     @torch.no_grad()
-    def _embed(self, side, x, rows=8192):
+    def _embed(self, side, x):
         if self.heads is None:
             raise ValueError("the heads are not trained. Call `fit` or `load` first.")
         device = next(self.heads.parameters()).device
         t = embedding_tensor(x, f"{side} embeddings", device, self.features[side == "text"])
-        parts = t.reshape(-1, t.shape[-1]).split(rows)
+        size = 8 * (t.shape[-1] + self.config["hidden"] * self.config["layers"] + 4 * self.config["dim"])
+        parts = t.reshape(-1, t.shape[-1]).split(rows_by_memory(device, size, 8192))
         v = torch.cat([self.heads[side](part) for part in parts])
         return like(v.reshape(*t.shape[:-1], self.config["dim"]), x)
 

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from .code_encoder import CodeEncoder
+from .code_formats import code_recall
+from .few_bits import project
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
 from ..core.arrays import as_tensor
 from ..core.arguments import array, checked, finite
@@ -103,23 +105,37 @@ def code_facts(
     dict
 ):  # R@1 in %, medians and 97 % quantiles of active bits, most frequent bit in %, distance to the code
     "What the posts say of a set of codes, in numbers."
-    a, b = model.encode_images(x), model.encode_texts(y)
-    found = dict(recall=100 * model.score(x, y), frequency=float(100 * a.mean(0).max()))
+    vectors = model.embed_images(x), model.embed_texts(y)
+    a, b = (project(v, model.config["ternary"], model.config["most"]) for v in vectors)
+    found = dict(recall=100 * code_recall(a, b), frequency=float(100 * a.mean(0).max()))
     for side, codes in dict(image=a, text=b).items():
         active = codes.sum(1)
         found |= {side: float(np.median(active)), f"q97_{side}": float(np.quantile(active, 0.97))}
-    return found | dict(distance=distance_to_code(model.embed_images(x), a))
+    return found | dict(distance=distance_to_code(vectors[0], a))
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #6711934e
 def load_heads(
     folder,  # Written by the experiment that trained them
     seeds: list[int],
     name: str = "seed-{}.safetensors",  # Of a file, with {} for the seed
+    device="cpu",  # Where to put them
 ) -> list[CodeEncoder]:
     "One trained encoder of codes a seed."
-    return [CodeEncoder.load(Path(folder) / name.format(seed)) for seed in seeds]
+    return [CodeEncoder.load(Path(folder) / name.format(seed), device) for seed in seeds]
 
+# %% ../../nbs/2_codes/09_emoji_codes.ipynb #5db0851a
+def _draw_anew(heads, seed):
+    "New weights; drawn on the CPU, so that they are the same on every device."
+    device = next(heads.parameters()).device
+    heads.cpu()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for layer in heads.modules():
+            if hasattr(layer, "reset_parameters"):
+                layer.reset_parameters()
+    heads.to(device)
 
+# %% ../../nbs/2_codes/09_emoji_codes.ipynb #973c7dad
 def untrained_heads(
     models: list[CodeEncoder],  # Trained ones
 ) -> list[CodeEncoder]:  # Copies with new weights, drawn with the seeds 0, 1, ...
@@ -130,11 +146,7 @@ def untrained_heads(
         )
     fresh = [deepcopy(model) for model in models]
     for seed, model in enumerate(fresh):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            for layer in model.heads.modules():
-                if hasattr(layer, "reset_parameters"):
-                    layer.reset_parameters()
+        _draw_anew(model.heads, seed)
     return fresh
 
 

@@ -28,8 +28,8 @@ from ..foundations import clip_loss
 
 # %% auto #0
 __all__ = [
-    'PRESETS', 'check_schedule', 'random_heads', 'common_maps', 'heads_from_rotation', 'empty_heads',
-    'HeadTraining', 'EpochEnd',
+    'PRESETS', 'check_schedule', 'random_heads', 'common_maps', 'heads_from_rotation', 'first_heads',
+    'empty_heads', 'HeadTraining', 'EpochEnd',
 ]
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #977de47e
@@ -111,11 +111,20 @@ def common_maps(
     return encoder.heads["image"][0], encoder.heads["text"][0]
 
 
+def _start(rows, options, space_of):
+    "The rotation that heads start from; an untrained encoder of as many bits and this seed has it already."
+    if space_of is not None and not space_of.history:
+        known = space_of.heads["image"][1].rotation.detach()
+        if known.shape[1] == options["dim"] and space_of.config["seed"] == options["seed"]:
+            return known.to(rows.device)
+    return starting_rotation(rows, options["dim"], options["seed"])
+
+
 def heads_from_rotation(
     data: tuple,  # Images, texts, pairs (2, P)
     options: dict,  # Of `CodeEncoder`
-    space_of=None,  # A fitted `CodeEncoder` whose common space is taken over
-) -> nn.ModuleDict:  # `image` and `text`
+    space_of=None,  # A fitted `CodeEncoder` whose common space (and start, if untrained) is taken over
+) -> tuple:  # `image` and `text` in a `ModuleDict`; images and texts in the common space
     "Maps into the common space, then heads that start from a rotation."
     images, texts, pairs = data
     if space_of is None:
@@ -123,10 +132,23 @@ def heads_from_rotation(
         spaces = fit_common_space(images, texts, pairs, **asked)
     else:
         spaces = [deepcopy(known).to(images.device) for known in common_maps(space_of)]
-    rows = torch.cat([spaces[0](images[pairs[0].unique()]), spaces[1](texts[pairs[1].unique()])])
-    rotation = starting_rotation(rows, options["dim"], options["seed"])
-    sharpness = options["sharpness"] or half_sharpness(rows, rotation)
-    return _two_steps(spaces, rotation, sharpness, options).to(images.device)
+    rows = spaces[0](images), spaces[1](texts)
+    used = torch.cat([side[index.unique()] for side, index in zip(rows, pairs)])
+    rotation = _start(used, options, space_of)
+    sharpness = options["sharpness"] or half_sharpness(used, rotation)
+    return _two_steps(spaces, rotation, sharpness, options).to(images.device), rows
+
+
+def first_heads(
+    data: tuple,  # Images, texts, pairs (2, P)
+    options: dict,  # Of `CodeEncoder`
+    space_of=None,  # As in `heads_from_rotation`
+) -> tuple:  # Heads before the first step; images and texts as they see them
+    "Heads by the option `start`."
+    if options["start"] == "rotation":
+        return heads_from_rotation(data, options, space_of)
+    images, texts = data[:2]
+    return random_heads((images.shape[1], texts.shape[1]), options).to(images.device), (images, texts)
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #b098ab80
 def empty_heads(
@@ -147,7 +169,8 @@ class HeadTraining:
 
     def __init__(self, heads, data, held, options):
         self.heads, self.options = heads, options
-        data, self.held = self._in_space(data), held and self._in_space(held)
+        self.learning = {k: h[1] if self._mapped(h) else h for k, h in heads.items()}
+        self.held = held and self._in_space(held)
         start = options["scale"] or 1 / 0.07
         self.scale = nn.Parameter(torch.tensor(math.log(start), device=data[0].device))
         self.scale.requires_grad_(options["scale"] is None)
@@ -158,7 +181,6 @@ class HeadTraining:
     def _in_space(self, data):
         "What does not change while the heads learn is computed once: rows in the common space."
         sides = zip(("image", "text"), data)
-        self.learning = {k: h[1] if self._mapped(h) else h for k, h in self.heads.items()}
         rows = [self.heads[k][0](x) if self._mapped(self.heads[k]) else x for k, x in sides]
         return *rows, data[2]
 

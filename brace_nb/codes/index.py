@@ -10,7 +10,7 @@ import json
 import numpy as np
 
 from .packing import code_array, count_bits, pack, words_of
-from .similarity import CODE_MEASURES, all_pairs, row_parts
+from .similarity import CODE_MEASURES, all_pairs, nearest_by_product, row_parts
 from ..core import as_tensor, atomic_path, existing_file, like, malformed, parallel_map
 from ..core.arguments import array, checked, one_of, size
 
@@ -79,6 +79,9 @@ def nearest(
     "Exact k nearest codes; the earlier row wins a tie."
     if measure not in CODE_MEASURES:
         raise ValueError(f"the measure must be one of {', '.join(CODE_MEASURES)}; got {measure!r}.")
+    if getattr(codes, "is_cuda", False) and getattr(queries, "is_cuda", False):
+        _check_k(k, len(codes), "")
+        return nearest_by_product(queries, codes, k, measure, dim)
     array = code_array(codes)
     if not dim:
         dim = array.shape[-1] * (1 if array.dtype == bool else 8)

@@ -18,8 +18,8 @@ CODE_MEASURES = dict(jaccard=0, hamming=1, cosine=2)  # the numbers are the kern
 
 # %% auto #0
 __all__ = [
-    'CODE_MEASURES', 'row_parts', 'all_pairs', 'similarity_by_product', 'jaccard', 'hamming_similarity',
-    'cosine_similarity', 'ternary_jaccard',
+    'CODE_MEASURES', 'row_parts', 'all_pairs', 'similarity_by_product', 'nearest_by_product', 'jaccard',
+    'hamming_similarity', 'cosine_similarity', 'ternary_jaccard',
 ]
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #660cba86
@@ -158,6 +158,28 @@ def similarity_by_product(
         return torch.where(n * k > 0, (net.square() / (n * k)).sqrt().copysign(net), (n == k).float())
     union = n + k - (net if a.dtype == torch.bool else x.abs() @ y.abs().mT)
     return torch.where(union > 0, net / union, torch.ones_like(net))
+
+# %% ../../nbs/2_codes/02_similarity.ipynb #b2d04d73
+_ROW = 2**32 - 1  # the lower half of a key: how far a row is from the last possible one
+
+
+@checked(queries=tensor("Q W"), codes=tensor("n W"), k=size, measure=one_of(CODE_MEASURES), dim=size)
+def nearest_by_product(
+    queries: torch.Tensor,  # Codes, bool (Q, D) or packed, uint8 (Q, bytes)
+    codes: torch.Tensor,  # Codes of the same kind on the same device, (n, D) or (n, bytes)
+    k: int,  # Neighbors per query, 1..n
+    measure: str,  # A key of `CODE_MEASURES`
+    dim: int = None,  # D of packed codes, where it is no multiple of 8
+) -> tuple[torch.Tensor, torch.Tensor]:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k)
+    "Exact k nearest codes from matrix products, chunk by chunk; the earlier of equal float32 values first."
+    x, y = _check_pair(queries, codes, torch.bool, "`binarize`, then `pack`")
+    dim, found = _check_dim(x, dim), x.new_zeros((len(x), 0), dtype=torch.int64)
+    for start, stop in row_parts(len(y), max(k, 2**24 // dim)):
+        similar = similarity_by_product(x, y[start:stop], measure, dim)
+        keys = similar.view(torch.int32).long() << 32  # in the order of the values, which are >= 0
+        keys += _ROW - torch.arange(start, stop, device=y.device)
+        found = torch.cat([found, keys], 1).topk(min(k, stop), 1).values
+    return _ROW - (found & _ROW), (found >> 32).int().view(torch.float32)
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #3f0cfb03
 def jaccard(

@@ -100,9 +100,13 @@ def _as_failure(output):
 class _Pictures:
     "The pictures of a run: words in their place, until the notebook has ended."
 
-    def __init__(self, formatter):
+    def __init__(self, shell):
+        from IPython.core.pylabtools import select_figure_formats
         from matplotlib.figure import Figure
+        from matplotlib_inline.config import InlineBackend
 
+        select_figure_formats(shell, "png", **InlineBackend.instance().print_figure_kwargs)
+        formatter = shell.display_formatter.formatters["image/png"]
         self.figures, self.draw = {}, formatter.lookup_by_type(Figure)
         formatter.for_type(Figure, self._word)
 
@@ -136,7 +140,7 @@ def _engine():
         @classmethod
         def execute_managed_notebook(cls, nb_man, kernel_name, cell_seconds=0, around=None, **kwargs):
             shell = CaptureShell(mpl_format="png")
-            pictures = _Pictures(shell.display_formatter.formatters["image/png"])
+            pictures = _Pictures(shell)
             with mock.patch.object(FigureCanvasAgg, "draw_idle"):  # nobody looks at a figure in the making
                 cls.run_cells(nb_man, shell, cell_seconds, around or contextlib.nullcontext)
             pictures.put_in(nb_man.nb.cells)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..core.files import atomic_path, read_json, write_atomic
+from ..core.training import mixed_precision_on, rows_by_memory
 from .encoder import Encoder
 from .tuples import Tuples
 
@@ -48,17 +49,15 @@ def fast_inference(
     compiled: bool = False,  # Compile both towers (worth it for many thousands of rows)
 ):  # The encoder
     "Mixed precision, channels-last weights and compiled towers while the block lasts."
-    if precision not in ("auto", "float32", "bfloat16"):
-        raise ValueError(f"precision must be 'auto', 'float32' or 'bfloat16'; got {precision!r}.")
     model, device = encoder.model, encoder.device.type
-    mixed = precision == "bfloat16" or precision == "auto" and device == "cuda"
+    context = mixed_precision_on(device, precision)
     if device == "cuda":
         model.to(memory_format=torch.channels_last)
     before = [(tower, tower._compiled_call_impl) for tower in _towers(encoder)]
     if compiled:
         _compile(encoder)
     try:
-        with torch.autocast(device, torch.bfloat16, enabled=mixed):
+        with context:
             yield encoder
     finally:
         for tower, way in before:
@@ -70,10 +69,7 @@ def batch_by_memory(
     most: int = 1024,  # Rows
 ) -> int:
     "Rows at a time: as many as a quarter of the free GPU memory holds, about 30 MB each; 64 on a CPU."
-    if encoder.device.type != "cuda":
-        return min(64, most)
-    free, _ = torch.cuda.mem_get_info(encoder.device)
-    return int(max(16, min(most, free // 4 // 30_000_000)))
+    return min(most, rows_by_memory(encoder.device, 30_000_000, 64))
 
 # %% ../../nbs/1_foundations/25a_embedding_cache.ipynb #5318f02a
 TRIAL_SHARDS = 8  # fewer are done before a compilation pays

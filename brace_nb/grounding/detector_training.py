@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Bar, train
+from ..core import Bar, mixed_precision_on, rows_by_memory, train
 from ..core.arguments import checked, count, positive, seed as seed_rule, size
 from ..foundations import as_generator, load_emoji
 from .boxes import average_precision, to_corners
@@ -50,12 +50,13 @@ class Detections(NamedTuple):
 def detect(
     model: SetPredictor,
     images: Tensor,  # uint8, shape (N, 3, S, S)
-    batch_size: int = 200,
+    batch_size: int | None = None,  # None: 200 on the CPU, by the free memory of a GPU
 ) -> Detections:
     "Answers without a gradient, in batches, on the CPU."
     device = model.queries.device
+    size = batch_size or rows_by_memory(device, 2**23, 200)
     with torch.no_grad():
-        answers = [[x.cpu() for x in model(part.to(device))] for part in images.split(batch_size)]
+        answers = [[x.cpu() for x in model(part.to(device))] for part in images.split(size)]
     return Detections(*(torch.cat(parts) for parts in zip(*answers)))
 
 
@@ -134,9 +135,9 @@ def _keeper(model, watch, steps, keep):
 class _Batches:
     "Losses of random batches under a matcher."
 
-    def __init__(self, model, scenes, batch_size, seed, how, product):
+    def __init__(self, model, scenes, batch_size, seed, how, product, precision="float32"):
         self.model, self.scenes, self.batch_size, self.how = model, scenes, batch_size, how
-        self.product = product
+        self.product, self.precision = product, precision
         self.generator, self.seed = as_generator(seed), seed
         self.matching, self.parts = 0.0, []
 
@@ -144,7 +145,8 @@ class _Batches:
         rows = torch.randint(len(self.scenes), (self.batch_size,), generator=self.generator)
         rows = rows.to(self.scenes.images.device)
         classes, truth, sizes = objects_of(self.scenes, rows)
-        logits, boxes = self.model(self.scenes.images[rows])
+        with mixed_precision_on(rows.device, self.precision):
+            logits, boxes = (x.float() for x in self.model(self.scenes.images[rows]))
         start = time.perf_counter()
         cost = detection_costs(logits.detach(), boxes.detach(), classes, truth)
         pairs = match_detections(cost, sizes, seed=1_000_003 * self.seed + step, **self.how)
@@ -173,13 +175,14 @@ def train_detector(
     watch: ObjectScenes | None = None,  # Scenes whose answers are kept along the way
     keep: int = 8,  # How often, besides the start
     device: str = "cpu",
+    precision: str = "float32",  # Of the network's products, as in `mixed_precision_on`
     progress: bool = False,  # Show a bar?
     **network,  # Further arguments of `SetPredictor`
 ) -> DetectorRun:
     "Train a detector whose answers are matched as asked (thesis 6.5.8)."
     model, scenes = SetPredictor(classes, seed=seed, **network).to(device), _moved(scenes, device)
     how = dict(matcher=matcher, dtype=dtype, mask=mask)
-    batches = _Batches(model, scenes, batch_size, seed, how, product)
+    batches = _Batches(model, scenes, batch_size, seed, how, product, precision)
     note, kept = _keeper(model, watch, steps, keep)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-4, fused=True)
     options = dict(learning_rate=_schedule(learning_rate, steps), max_norm=1.0)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.arrays import check_finite, one_type, widen
-from ..core.training import train
+from ..core.training import mixed_precision_on, train
 from brace_nb.grounding.bridges import (
     BRIDGES,
     encode_inputs,
@@ -183,6 +183,7 @@ def train_whole_model(
     learning_rate: float = 1e-3,
     seed: int = 0,  # Order of the batches
     accumulate: int = 1,  # Batches whose gradients make one step
+    precision: str = "float32",  # Of the model's products, as in `mixed_precision_on`
 ) -> list:  # One dict a step: step, loss, and positive and negative as in `cosines_with_frozen`
     "Train the translator by contrast with frozen features; the tower's weights are constants."
     _check_whole(ids, frozen, batch_size, accumulate)
@@ -195,7 +196,8 @@ def train_whole_model(
 
     def batch_loss(step):
         rows = [torch.randperm(len(ids), generator=order)[:batch_size] for _ in range(accumulate)]
-        written = model(trim_padding(ids[torch.cat(rows)])).split(batch_size)
+        with mixed_precision_on(ids.device, precision):
+            written = model(trim_padding(ids[torch.cat(rows)])).float().split(batch_size)
         return sum(map(of_batch, rows, written)) / accumulate
 
     def note(state):
