@@ -37,7 +37,7 @@ def _encoder_layer(layer, weights, x, lines):
     (first, second, out, up), norms = (weights[i : i + 2] for i in (0, 2, 4, 6)), weights[8:]
     x = x + _affine(_attention(_affine(x, *first), lines), *second)
     x = _norm(x, *norms[:2])
-    return _norm(x + _affine(_affine(x, *out).relu(), *up), *norms[2:])
+    return _norm(x + _affine(_affine(x, *out).relu_(), *up), *norms[2:])
 
 
 def _two_layers(layer, weights, x, lines):

@@ -90,7 +90,11 @@ class _NetworkCourse:
     def loss(self, step):
         x, self.truth = _examples(self.seeds, self.shape, step, self.device)
         self.y = self.stack(x)
-        each = [len(own) * _network_loss(self.y[own], self.truth[own], t) for t, own in self.groups.items()]
+        y, truth = self.y.unbind(), self.truth.unbind()
+        each = []
+        for temperature, own in self.groups.items():
+            together = (torch.stack([of[i] for i in own]) for of in (y, truth))
+            each.append(len(own) * _network_loss(*together, temperature))
         return sum(each)  # a group's loss is the mean of its networks'
 
     @torch.no_grad()
