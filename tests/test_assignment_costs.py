@@ -310,3 +310,29 @@ def test_batches_on_a_gpu_are_those_on_the_cpu(method, shape):
     here, there = (assign(c, maximize=True, method=method) for c in (x, x.cuda()))
     assert there.rows.is_cuda and torch.equal(there.rows.cpu(), here.rows)
     assert torch.equal(there.cols.cpu(), here.cols) and torch.allclose(there.gap.cpu(), here.gap)
+
+
+@quick
+@given(seeds, sides, sides, st.booleans())
+def test_a_sparse_tensor_is_a_matrix_with_forbidden_cells(seed, h, w, maximize):
+    full = torch.from_numpy(matrix(seed, h, w, True))
+    stored = full.to_sparse()  # zeros are not stored
+    cells = torch.where(full == 0, torch.tensor(-torch.inf if maximize else torch.inf), full)
+    try:
+        expected = assign(cells, maximize)
+    except ValueError:
+        with pytest.raises(ValueError, match="allowed cell of its own"):
+            assign(stored, maximize)
+        return
+    found = assign(stored, maximize)
+    assert found.total == expected.total and torch.equal(found.cols, expected.cols)
+
+
+def test_a_list_does_not_lose_masks_or_shapes():
+    cost = np.arange(6.0).reshape(2, 3)
+    masked = np.ma.masked_array(cost, mask=[[True, False, False]] * 2)
+    for several in ([masked, masked], [cost, cost.T], [sparse.csr_array(cost)] * 2):
+        with pytest.raises(ValueError, match="Give them to `assign_many`"):
+            assign(several)
+        assert len(assign_many(several)) == 2
+    assert assign([cost, cost]).cols.shape == (2, 2)

@@ -10,6 +10,7 @@ from brace_nb.assignment import (
     ARCHITECTURES,
     SIX_LAYER_NETWORKS,
     AssignmentNetwork,
+    NetworkStack,
     SixLayerStack,
     compare_methods,
     diagonal_hit_rate,
@@ -143,6 +144,31 @@ def test_networks_that_learn_together_learn_as_alone():
             one, other = (n(x).softmax(-1) for n in (network, together[i].network))
         assert torch.allclose(one, other, atol=1e-3)
         assert together[i].network is made[i] and not made[i].training
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_a_stack_is_its_networks(kind):
+    made = [AssignmentNetwork(kind, (5, 3), width=8, shared=s, seed=4).double() for s in (False, False)]
+    for p in made[1].parameters():
+        p.data.mul_(1.5)
+    stack, x = NetworkStack(made), sample_matrices("uniform", (2, 6, 5, 3), 1).double()
+    found, expected = stack(x), torch.stack([n(y) for n, y in zip(made, x)])
+    assert torch.allclose(found, expected) and not torch.allclose(found[0], found[1])
+    gradients = torch.autograd.grad(found.sin().sum(), stack.parameters())
+    alone = [p for n in made for p in n.parameters()]
+    own = torch.autograd.grad(expected.sin().sum(), alone)
+    assert sum(g.square().sum() for g in gradients) == pytest.approx(
+        sum(g.square().sum() for g in own).item()
+    )
+
+
+def test_the_history_has_the_f1_of_matrices_kept_aside():
+    x = sample_matrices("uniform", (30, 3, 4), 7)
+    networks = [AssignmentNetwork("linear", (3, 4), width=8, seed=s) for s in (0, 1)]
+    trained = train_networks(networks, steps=5, batch_size=4, every=4, seeds=[0, 1], aside=x)
+    for one in trained:
+        (last,) = compare_methods({"it": dict(method=one.network)}, x, optimal_matrix(x))
+        assert one.history[-1]["f1"] == pytest.approx(last["f1"]) and len(one.history) == 2
 
 
 def test_a_silent_network_leaves_and_the_others_learn_on_as_they_were():

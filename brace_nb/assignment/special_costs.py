@@ -46,8 +46,33 @@ def is_sparse(cost):
     return hasattr(cost, "tocsr") and hasattr(cost, "nnz")
 
 
+def _check_alike(matrices):
+    "A list is a batch; arrays in it that are not of one shape, or have missing cells, would lose those."
+    shapes = {tuple(m.shape) for m in matrices if hasattr(m, "shape")}
+    missing = any(is_sparse(m) or isinstance(m, np.ma.MaskedArray) for m in matrices)
+    if len(shapes) > 1 or missing:
+        got = "masked or sparse ones" if missing else f"shapes {sorted(shapes)[:5]}"
+        raise ValueError(
+            f"matrices in a list must be full and of one shape; got {got}. "
+            "Give them to `assign_many`, which takes every one as it is."
+        )
+
+
+def _dense_tensor(cost, sign):
+    "A sparse tensor as a full one."
+    entries = cost.to_sparse_coo().coalesce()
+    values = entries.values() if entries.is_floating_point() else entries.values().double()
+    full = values.new_full(entries.shape, -sign * math.inf)
+    full[tuple(entries.indices())] = values
+    return full
+
+
 def dense_cost(cost, sign):
     "Masked arrays and sparse matrices as arrays whose missing cells are forbidden; others as they are."
+    if isinstance(cost, list | tuple):
+        _check_alike(cost)
+    if isinstance(cost, torch.Tensor) and cost.layout != torch.strided:
+        return _dense_tensor(cost, sign)
     if isinstance(cost, np.ma.MaskedArray):
         x = cost.astype(np.float64) if cost.dtype.kind not in "f" else cost
         return x.filled(-sign * math.inf)

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, stack_module_state, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .metrics import agreement, sample_matrices, to_matrix
 from .network import AssignmentNetwork, agreement_loss, line_loss
 from .solvers import assign
+from .stacks import NetworkStack
 from ..core import train
 from ..core.arguments import checked, floats, tensor
 
@@ -26,7 +25,7 @@ class TrainedNetwork(NamedTuple):
     "What `train_network` returns."
 
     network: AssignmentNetwork  # In evaluation mode
-    history: list  # {step, loss, precision} along the way, of fresh matrices
+    history: list  # {step, loss, precision} along the way, of fresh matrices; f1 of matrices kept aside
 
 
 def _along(y):
@@ -55,60 +54,64 @@ def optimal_matrix(
     return to_matrix(a.rows, a.cols, x.shape)
 
 # %% ../../nbs/4_assignment/07_training.ipynb #91bea7b7
-def _together(networks):
-    "Weights of alike networks as one stack, and a function from it and inputs (N, ...) to outputs."
-
-    def one(weights, x):
-        return functional_call(networks[0], weights, (x,))
-
-    def alone(_, x):
-        return networks[0](x[0])[None]
-
-    def stacked(weights, x):
-        with sdpa_kernel(SDPBackend.MATH):  # the others do not know stacks
-            return vmap(one)(weights, x)
-
-    if len(networks) == 1:
-        return dict(networks[0].named_parameters()), alone
-    return stack_module_state(networks)[0], stacked
-
-
 def _examples(seeds, shape, step, device):
     "Matrices and their best assignments (N, batch, h, w), for networks with these seeds."
-    drawn = {s: sample_matrices("uniform", shape, seed=(s + 1) * 10_000_019 + step) for s in sorted({*seeds})}
-    best = {s: optimal_matrix(x) for s, x in drawn.items()}
-    return [torch.stack([of[s] for s in seeds]).to(device) for of in (drawn, best)]
+    different = sorted({*seeds})
+    drawn = [sample_matrices("uniform", shape, seed=(s + 1) * 10_000_019 + step) for s in different]
+    x, places = torch.stack(drawn), [different.index(s) for s in seeds]
+    return [of[places].to(device) for of in (x, optimal_matrix(x))]
+
+
+def _groups(temperatures):
+    "The places of the networks that share a loss."
+    return {t: [i for i, own in enumerate(temperatures) if own == t] for t in dict.fromkeys(temperatures)}
+
+
+def _valid_f1(y, truth):
+    "F1 of the full assignments that stepped argmax makes of logits."
+    a = assign(y, maximize=True, method="greedy_best")
+    return agreement(to_matrix(a.rows, a.cols, y.shape), truth).f1.mean().item()
 
 # %% ../../nbs/4_assignment/07_training.ipynb #ad0f68b1
 class _NetworkCourse:
     "The loss of a step of networks that learn together, and what is noted after it."
 
-    def __init__(self, networks, temperatures, seeds, batch_size, every):
-        self.weights, self.answers = _together(networks)
-        self.temperatures, self.seeds, self.every = temperatures, seeds, every
+    def __init__(self, networks, temperatures, seeds, batch_size, every, aside):
+        self.stack, self.temperatures, self.groups = (
+            NetworkStack(networks),
+            temperatures,
+            _groups(temperatures),
+        )
+        self.seeds, self.every = seeds, every
         self.shape, self.device = (batch_size, *networks[0].shape), next(networks[0].parameters()).device
+        self.aside = None if aside is None else (aside.to(self.device), optimal_matrix(aside).to(self.device))
         self.history = [[] for _ in networks]
 
     def loss(self, step):
         x, self.truth = _examples(self.seeds, self.shape, step, self.device)
-        self.y = self.answers(self.weights, x)
-        each = zip(self.y, self.truth, self.temperatures)
-        self.losses = torch.stack([_network_loss(y, t, temperature) for y, t, temperature in each])
-        return self.losses.sum()
+        self.y = self.stack(x)
+        y, truth = self.y.unbind(), self.truth.unbind()
+        each = []
+        for temperature, own in self.groups.items():
+            together = (torch.stack([of[i] for i in own]) for of in (y, truth))
+            each.append(len(own) * _network_loss(*together, temperature))
+        return sum(each)  # a group's loss is the mean of its networks'
 
+    @torch.no_grad()
     def note(self, state):
-        if state.step % self.every == 0 or state.step == state.steps - 1:
-            found = zip(self.history, self.losses.tolist(), self.y.detach(), self.truth)
-            for history, loss, y, t in found:
-                history.append(dict(step=state.step, loss=loss, precision=_line_precision(y, t)))
+        if state.step % self.every and state.step < state.steps - 1:
+            return
+        for history, y, t, temperature in zip(self.history, self.y, self.truth, self.temperatures):
+            loss = _network_loss(y, t, temperature).item()
+            history.append(dict(step=state.step, loss=loss, precision=_line_precision(y, t)))
+        if self.aside is not None:
+            x, truth = self.aside
+            for history, y in zip(self.history, self.stack(x.expand(len(self.history), *x.shape))):
+                history[-1]["f1"] = _valid_f1(y, truth)
 
     def finish(self, networks):
         "The networks with what they learned, in evaluation mode, and their histories."
-        if len(networks) > 1:
-            with torch.no_grad():
-                for i, network in enumerate(networks):
-                    for name, p in network.named_parameters():
-                        p.copy_(self.weights[name][i])
+        self.stack.hand_back()
         return [TrainedNetwork(n.eval(), h) for n, h in zip(networks, self.history)]
 
 # %% ../../nbs/4_assignment/07_training.ipynb #58fe0ccf
@@ -121,12 +124,13 @@ def train_networks(
     every: int = 100,  # Steps between entries of the history
     seeds: list | None = None,  # One a network: of its matrices; None for 0
     device: str = "cpu",
+    aside: Tensor | None = None,  # Matrices (B, h, w): the history then has their F1 too
 ) -> list[TrainedNetwork]:  # One a network, as if each had been trained alone
-    "Teach several networks at once, one stack of weights: much faster for small ones."
+    "Teach several networks at once, [one stack of weights](06a_stacks.ipynb): much faster for small ones."
     temperatures = temperatures or [0.1] * len(networks)
     networks, seeds = [n.train().to(device) for n in networks], seeds or [0] * len(networks)
-    course = _NetworkCourse(networks, temperatures, seeds, batch_size, every)
-    optimizer = torch.optim.AdamW(course.weights.values(), learning_rate, fused=True)
+    course = _NetworkCourse(networks, temperatures, seeds, batch_size, every, aside)
+    optimizer = torch.optim.AdamW(course.stack.parameters(), learning_rate, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, max(2, steps + 1))
 
     def note(state):
