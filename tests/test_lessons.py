@@ -1,8 +1,8 @@
 """What a lesson has: a picture, a summary, exercises whose solutions run, and ways on.
 
 Notebooks with a letter (`NNa_*`: kernels and sub-lessons) and the tables of names (`zz_init`) need not be
-whole lessons; those that have exercises need solutions all the same. `nbdev_test` runs every cell of a lesson,
-its solutions as well; here their form is held.
+whole lessons; those that have exercises need solutions all the same. `nbdev_test` runs every cell of a
+lesson, its solutions as well; here their form is held.
 """
 
 import json
@@ -14,9 +14,7 @@ from brace_nb.companion import root
 
 ROOT = root()
 NOTEBOOKS = sorted((ROOT / "nbs").glob("[0-9]_*/*.ipynb"))
-LESSONS = [
-    path for path in NOTEBOOKS if path.stem != "zz_init" and not re.match(r"\d\d[a-z]_", path.name)
-]
+LESSONS = [path for path in NOTEBOOKS if path.stem != "zz_init" and not re.match(r"\d\d[a-z]_", path.name)]
 
 
 def name(path):
