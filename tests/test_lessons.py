@@ -1,7 +1,8 @@
 """What a lesson has: a picture, a summary, exercises whose solutions run, and ways on.
 
-Kernel notebooks (`NNa_*`) and the tables of names (`zz_init`) are no lessons. `nbdev_test` runs every
-cell of a lesson, its solutions as well; here their form is held.
+Notebooks with a letter (`NNa_*`: kernels and sub-lessons) and the tables of names (`zz_init`) need not be
+whole lessons; those that have exercises need solutions all the same. `nbdev_test` runs every cell of a
+lesson, its solutions as well; here their form is held.
 """
 
 import json
@@ -12,19 +13,26 @@ import pytest
 from brace_nb.companion import root
 
 ROOT = root()
-LESSONS = [
-    path
-    for path in sorted((ROOT / "nbs").glob("[0-9]_*/*.ipynb"))
-    if path.stem != "zz_init" and not re.match(r"\d\d[a-z]_", path.name)
-]
+NOTEBOOKS = sorted((ROOT / "nbs").glob("[0-9]_*/*.ipynb"))
+LESSONS = [path for path in NOTEBOOKS if path.stem != "zz_init" and not re.match(r"\d\d[a-z]_", path.name)]
 
 
 def name(path):
     return path.relative_to(ROOT / "nbs").with_suffix("").as_posix()
 
 
+def cells_of(path):
+    return json.loads(path.read_text(encoding="utf-8"))["cells"]
+
+
 def source(cell):
     return "".join(cell["source"])
+
+
+def has_exercises(path):
+    "Does a notebook say Try, as a heading or at the start of a line?"
+    prose = "\n".join(source(c) for c in cells_of(path) if c["cell_type"] == "markdown")
+    return re.search(r"^(## |\*+)Try\b", prose, re.M) is not None
 
 
 def section(cells, heading):
@@ -45,23 +53,34 @@ def shows_a_picture(cells):
     )
 
 
+def unsolved(cells, least):
+    "What the exercises lack: so many solutions, one for each question, which check something and are run."
+    found, tried = [], section(cells, "Try")
+    solutions = [c for c in tried if "solution" in c["metadata"].get("tags", [])]
+    questions = re.findall(
+        r"^\*\*\d+\.\*\*", "\n".join(source(c) for c in tried if c["cell_type"] == "markdown"), re.M
+    )
+    if len(solutions) < least:
+        found.append(f"Try with {least} solution{'s' * (least > 1)}")
+    if len(solutions) < len(questions):
+        found.append("a solution for every question")
+    if any(not re.search(r"\bassert\b|expect_fail\(", source(c)) for c in solutions):
+        found.append("a check in every solution")
+    if any(re.search(r"^#\|\s*eval:\s*false", source(c), re.M) for c in solutions):
+        found.append("solutions that are run")
+    return found
+
+
 def faults(path):
     "What a lesson lacks."
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    cells = cells_of(path)
     found = []
     if not shows_a_picture(cells):
         found.append("a picture")
     summary = "\n".join(source(c).partition("\n")[2] for c in section(cells, "Remember"))
     if len(re.findall(r"[.!?](?:\s|$)", summary)) < 3:
         found.append("Remember with three sentences")
-    tried = section(cells, "Try")
-    solutions = [c for c in tried if "solution" in c["metadata"].get("tags", [])]
-    if len(solutions) < 3:
-        found.append("Try with three solutions")
-    if any(not re.search(r"\bassert\b|expect_fail\(", source(c)) for c in solutions):
-        found.append("a check in every solution")
-    if any(re.search(r"^#\|\s*eval:\s*false", source(c), re.M) for c in solutions):
-        found.append("solutions that are run")
+    found += unsolved(cells, 3)
     if not section(cells, "Measured in"):
         found.append("Measured in")
     last = source(cells[-1])
@@ -78,6 +97,11 @@ def test_a_lesson_is_whole(path):
     assert not faults(path), f"{name(path)} lacks {', '.join(faults(path))}"
 
 
+@pytest.mark.parametrize("path", filter(has_exercises, NOTEBOOKS), ids=name)
+def test_exercises_have_solutions_that_run(path):
+    assert not unsolved(cells_of(path), 1), f"{name(path)} lacks {', '.join(unsolved(cells_of(path), 1))}"
+
+
 def test_what_is_missing_is_seen(tmp_path):
     empty = dict(cell_type="markdown", metadata={}, source=["# A title"])
     path = tmp_path / "00_empty.ipynb"
@@ -89,3 +113,15 @@ def test_what_is_missing_is_seen(tmp_path):
     path.write_text(json.dumps(dict(cells=[remember, exercises, *[solution] * 3, last])))
     lacking = "a picture", "a check in every solution", "a link to the previous lesson", "stored outputs"
     assert faults(path) == list(lacking)
+
+
+def test_text_is_no_solution(tmp_path):
+    older = dict(cell_type="markdown", metadata={}, source=["**Remember.** One.\n\n*Try.* (1) Why?"])
+    path = tmp_path / "00a_older.ipynb"
+    path.write_text(json.dumps(dict(cells=[older])))
+    assert has_exercises(path) and unsolved([older], 1) == ["Try with 1 solution"]
+    question = dict(cell_type="markdown", metadata={}, source=["## Try\n\n**1.** Why?\n\n**2.** And then?"])
+    never = dict(metadata=dict(tags=["solution"]), cell_type="code", source=["#| eval: false\n", "assert 1"])
+    assert unsolved([question, never], 1) == ["a solution for every question", "solutions that are run"]
+    path.write_text(json.dumps(dict(cells=[dict(older, source=["Try it."])])))
+    assert not has_exercises(path)
