@@ -308,7 +308,7 @@ def test_mixed_precision_is_near_and_off_where_nobody_asks(losses):
 NO_DEVICE = {
     "it draws what other experiments have measured": """
         assignment/loss_curves assignment/loss_ends assignment/precision_identities assignment/precision_maps
-        assignment/precision_methods assignment/precision_missed codes/alignment codes/depth codes/more_data
+        assignment/precision_methods assignment/precision_missed codes/alignment codes/more_data
         codes/ternary codes/width evaluation/cka_training evaluation/encoder_comparison evaluation/token_score
         foundations/training grounding/detection grounding/first_drop grounding/proof_of_concept_ablations
         grounding/proof_of_concept_losses grounding/samples grounding/six_report
