@@ -309,7 +309,7 @@ NO_DEVICE = {
     "it draws what other experiments have measured": """
         assignment/loss_curves assignment/loss_ends assignment/precision_identities assignment/precision_maps
         assignment/precision_methods assignment/precision_missed codes/alignment codes/more_data
-        codes/ternary codes/width evaluation/cka_training evaluation/encoder_comparison evaluation/token_score
+        codes/width evaluation/cka_training evaluation/encoder_comparison evaluation/token_score
         foundations/training grounding/detection grounding/first_drop grounding/proof_of_concept_ablations
         grounding/proof_of_concept_losses grounding/samples grounding/six_report
         grounding/third_encoder_report""",
