@@ -29,7 +29,9 @@ book: .venv/.installed ## build the site of lessons, experiments, figures, ledge
 	@$(BIN)/python nbs/_book/build.py
 
 export: .venv/.installed ## write the package from the notebooks, and clean the notebooks
-	$(BIN)/python tests/export.py
+	find brace_nb -name '*.py' ! -name '__init__.py' -delete
+	$(BIN)/nbdev_export
+	$(BIN)/nbdev_clean
 
 readme: .venv/.installed ## write README.md from nbs/index.ipynb
 	$(BIN)/brace-nb readme

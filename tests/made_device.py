@@ -63,7 +63,7 @@ def _check(function, args, kwargs):
     name, tensors = function.__name__.split(".")[0], _tensors((args, kwargs))
     there = [t for t in tensors if isinstance(t, There)]
     if any(t.device.type == "meta" for t in tensors):
-        raise NotImplementedError(f"{name}: C++ made a tensor without numbers; make it here")
+        raise RuntimeError(f"{name}: C++ made a tensor without numbers; make it here")
     here = [t for t in tensors if not isinstance(t, There) and t.dim() and t.device.type == "cpu"]
     if there and here and name not in MAY_MIX:
         raise RuntimeError(f"{name}: expected all tensors on the same device, found cuda:0 and cpu")

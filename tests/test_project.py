@@ -8,9 +8,9 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
-from export import export
 
 from brace_nb.companion import (
     find_experiments,
@@ -31,6 +31,12 @@ def name(path):
     return path.relative_to(ROOT).as_posix()
 
 
+def tool(command, folder):
+    subprocess.run(
+        [str(Path(sys.executable).with_name(command))], cwd=folder, check=True, capture_output=True
+    )
+
+
 # --- notebooks and package
 
 
@@ -42,7 +48,8 @@ def rebuilt(tmp_path_factory):
     for file in ("settings.ini", "pyproject.toml", "setup.py"):
         shutil.copy(ROOT / file, folder)
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    export(folder)
+    tool("nbdev_export", folder)
+    tool("nbdev_clean", folder)
     return folder
 
 

@@ -17,10 +17,8 @@ from ..core.arguments import array, checked, one_of, size, tensor
 CODE_MEASURES = dict(jaccard=0, hamming=1, cosine=2)  # the numbers are the kernel's
 
 # %% auto #0
-__all__ = [
-    'CODE_MEASURES', 'row_parts', 'all_pairs', 'similarity_by_product', 'nearest_by_product', 'jaccard',
-    'hamming_similarity', 'cosine_similarity', 'ternary_jaccard',
-]
+__all__ = ['CODE_MEASURES', 'row_parts', 'all_pairs', 'similarity_by_product', 'nearest_by_product', 'jaccard',
+           'hamming_similarity', 'cosine_similarity', 'ternary_jaccard']
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #660cba86
 def row_parts(

@@ -12,10 +12,8 @@ from .folders import derived, root
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = [
-    'known_seconds', 'seconds_elsewhere', 'remember_seconds', 'expected_seconds', 'longest_chains',
-    'quick_figure', 'priorities', 'time_left',
-]
+__all__ = ['known_seconds', 'seconds_elsewhere', 'remember_seconds', 'expected_seconds', 'longest_chains', 'quick_figure',
+           'priorities', 'time_left']
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #541fda32
 def known_seconds(

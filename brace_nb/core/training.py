@@ -16,10 +16,8 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = [
-    'PRECISIONS', 'TrainingState', 'mixed_precision_on', 'rows_by_memory', 'train', 'Bar', 'EarlyStopping',
-    'deferred_interrupt',
-]
+__all__ = ['PRECISIONS', 'TrainingState', 'mixed_precision_on', 'rows_by_memory', 'train', 'Bar', 'EarlyStopping',
+           'deferred_interrupt']
 
 # %% ../../nbs/0_core/04_training.ipynb #5b1a0dab
 @dataclass
