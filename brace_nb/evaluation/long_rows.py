@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
 from .similarity_index import center, full_precision
 
 # %% auto #0
-__all__ = ['COLUMNS', 'strips', 'LongRows', 'moments']
+__all__ = ['COLUMNS', 'strips', 'LongRows', 'CompiledRows', 'moments']
 
 # %% ../../nbs/5_evaluation/07a_long_rows.ipynb #9be54cd2
 def strips(n, layers):
@@ -35,21 +36,34 @@ class LongRows:
         size = max(sum((j - i) * j for i, j in group) for group in groups)
         self.own = torch.zeros(count, dtype=torch.float64, device=first.device)  # <A, A>
         self.squares = first.new_empty(count, self.n)  # |x_i|^2
-        self.buffer = first.new_empty(count, size)
+        self.buffer = self._reserve(count, size, first)
         self.places = {}  # width -> where layers of that width are centered, and the factors of their strips
 
-    def _centered(self, x, group):
-        "A centered layer, and the two factors of each strip."
-        if self.again:
-            return x, [(x[:j], x[i:j].T) for i, j in group]
-        width = x.shape[1]
-        if width not in self.places:
-            c = x.new_empty(x.shape)
-            self.places[width] = c, [(c[:j], c[i:j].T) for i, j in group]
-        c, factors = self.places[width]
+    def _reserve(self, count, size, first):
+        return first.new_empty(count, size)
+
+    def _factors(self, c, group):
+        return [(c[:j], c[i:j].T) for i, j in group]
+
+    def _centered(self, x, group, squares):
+        "The two factors of each strip of a centered layer; `squares` is filled."
+        if not self.again:
+            if x.shape[1] not in self.places:
+                c = x.new_empty(x.shape)
+                self.places[x.shape[1]] = c, self._factors(c, group)
+            c, factors = self.places[x.shape[1]]
+            self._center(x, c, squares)
+            return factors
+        self._measure(x, squares)
+        return self._factors(x, group)
+
+    def _center(self, x, c, squares):
         torch.sub(x, x[:1], out=c)
         c.sub_(c.mean(0, keepdim=True))
-        return c, factors
+        self._measure(c, squares)
+
+    def _measure(self, c, squares):
+        torch.linalg.vector_norm(c, dim=1, out=squares).square_()
 
     def _u_center(self, A, i, j):
         "U-center strip i..j of all Gram matrices, shape (layers, j, j - i), in place."
@@ -63,16 +77,41 @@ class LongRows:
         sizes = [(j - i) * j for i, j in group]
         long = self.buffer[:, : sum(sizes)]
         blocks = [part.view(-1, j, j - i) for part, (i, j) in zip(long.split(sizes, 1), group)]
-        for x, length, *grams in zip(self.layers, self.squares.unbind(), *(b.unbind() for b in blocks)):
-            c, factors = self._centered(x, group)
-            torch.linalg.vector_norm(c, dim=1, out=length)
-            for (left, right), gram in zip(factors, grams):
+        for x, squares, *grams in zip(self.layers, self.squares.unbind(), *(b.unbind() for b in blocks)):
+            for (left, right), gram in zip(self._centered(x, group, squares), grams):
                 torch.mm(left, right, out=gram)
-        self.squares.square_()
         for A, (i, j) in zip(blocks, group):
             if self.unbiased:
                 self._u_center(A, i, j)
             A[:, :i] *= math.sqrt(2)
+        return long
+
+# %% ../../nbs/5_evaluation/07a_long_rows.ipynb #7b03f443
+class CompiledRows(LongRows):
+    "The same on the CPU, in float64 at once: a layer is weighed while its numbers are in the cache."
+
+    def _reserve(self, count, size, first):
+        from brace_nb.evaluation import row_kernels  # imports numba
+
+        self.kernels, self.gram = row_kernels, first.new_empty(size)  # the strips of one layer
+        return first.new_empty(count, size, dtype=torch.float64)
+
+    def _center(self, x, c, squares):
+        self.kernels.center_rows(x.detach().contiguous().numpy(), c.numpy(), squares)
+
+    def _measure(self, c, squares):
+        self.kernels.square_lengths(c.detach().numpy(), squares)
+
+    def fill(self, group):
+        "As above."
+        sizes, cut = [(j - i) * j for i, j in group], np.array(group)
+        used = self.gram[: sum(sizes)]
+        blocks = [part.view(j, j - i) for part, (i, j) in zip(used.split(sizes), group)]
+        long, gram = self.buffer[:, : sum(sizes)], used.numpy()
+        for x, squares, row in zip(self.layers, self.squares.numpy(), long.numpy()):
+            for (left, right), block in zip(self._centered(x, group, squares), blocks):
+                torch.mm(left, right, out=block)
+            self.kernels.weigh_row(gram, cut, squares, self.unbiased, row)
         return long
 
 # %% ../../nbs/5_evaluation/07a_long_rows.ipynb #2c4cb8c5
@@ -85,8 +124,9 @@ def _sides(layers_a, layers_b, unbiased):
     double = any(x.dtype == torch.float64 for x in (*layers_a, *layers_b))
     dtype = torch.float64 if double else torch.float32
     same = len(layers_a) == len(layers_b) and all(x is y for x, y in zip(layers_a, layers_b))
-    a = LongRows(layers_a, unbiased, dtype, groups)
-    return a, a if same else LongRows(layers_b, unbiased, dtype, groups), groups
+    rows = CompiledRows if layers_a[0].device.type == "cpu" else LongRows
+    a = rows(layers_a, unbiased, dtype, groups)
+    return a, a if same else rows(layers_b, unbiased, dtype, groups), groups
 
 # %% ../../nbs/5_evaluation/07a_long_rows.ipynb #7abd0ffa
 def moments(
