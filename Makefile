@@ -10,7 +10,7 @@ SHELL = /bin/bash
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PROFILE ONLY DATA  # words for a program, not for a shell
 
-figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|gpu|paper ONLY=part CORES=n DATA=folder DEVICE=cpu|cuda)
+figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|long|gpu|paper ONLY=part CORES=n DATA=folder DEVICE=cpu|cuda)
 	@$(BIN)/brace-nb figures --profile "$$PROFILE" $(if $(ONLY),--only "$$ONLY") $(if $(CORES),--cores $(CORES)) $(if $(DATA),--data "$$DATA") $(if $(DEVICE),--device $(DEVICE))
 
 test: .venv/.installed ## style, export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size

@@ -14,8 +14,10 @@ from brace_nb.assignment import (
     agreement_loss_floor,
     assign,
     is_valid,
+    load_networks,
     optimal_matrix,
     sample_matrices,
+    save_networks,
     to_matrix,
 )
 
@@ -155,3 +157,42 @@ def test_a_function_is_a_method(shape):
 def test_bad_input(call, says):
     with pytest.raises(ValueError, match=says):
         call()
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_a_network_comes_back_from_its_file(kind, tmp_path):
+    made = [AssignmentNetwork(kind, (4, 5), blocks=2, width=6, shared=s, seed=1) for s in (False, True)]
+    save_networks(tmp_path / "n.safetensors", [dict(network=n, seed=i) for i, n in enumerate(made)])
+    back = load_networks(tmp_path / "n.safetensors")
+    x = sample_matrices("uniform", (3, 4, 5))
+    for i, (run, network) in enumerate(zip(back, made)):
+        own, read = network.state_dict(), run["network"].state_dict()
+        assert run["seed"] == i and read.keys() == own.keys() and not run["network"].training
+        assert all(torch.equal(read[k], own[k].half().float()) for k in own)
+        assert (run["network"](x) - network(x)).abs().max() < 2e-2
+
+
+def test_a_file_of_networks_that_is_none_is_an_error_of_one_line(tmp_path):
+    path = tmp_path / "n.safetensors"
+    with pytest.raises(FileNotFoundError, match="save_networks"):
+        load_networks(path)
+    save_networks(path, [dict(network=AssignmentNetwork("linear", (2, 3), width=4))])
+    whole = path.read_bytes()
+    for damage in (whole[:-5], whole.replace(b"brace_nb", b"brave_nb"), whole.replace(b"linear", b"ribbon")):
+        path.write_bytes(damage)
+        with pytest.raises(ValueError, match="save_networks") as error:
+            load_networks(path)
+        assert "\n" not in str(error.value)
+
+
+def test_the_stored_networks_know_what_they_learned():
+    runs = load_networks()
+    assert {r["steps"] for r in runs} == {20000} and {r["seed"] for r in runs} == {0, 1, 2}
+    transformer = min((r for r in runs if r["kind"] == "transformer"), key=lambda r: r["shape"])
+    x = sample_matrices("uniform", (50, *transformer["shape"]), seed=77)
+    fresh = AssignmentNetwork("transformer", transformer["shape"])
+    right = {}
+    for name, network in dict(learned=transformer["network"], fresh=fresh).items():
+        a = assign(network(x).detach(), maximize=True, method="greedy_best")
+        right[name] = (to_matrix(a.rows, a.cols, x.shape) & optimal_matrix(x)).sum() / optimal_matrix(x).sum()
+    assert right["learned"] > 0.6 > 0.5 > right["fresh"]

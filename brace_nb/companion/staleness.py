@@ -24,7 +24,10 @@ __all__ = ['DATA', 'PACKAGES', 'digest', 'package_versions', 'fingerprint', 'dif
            'reasons_to_run', 'stale', 'accept']
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #4c1e3f28
-DATA = {"brace_nb.foundations:load_emoji": "data/emoji"}  # A public name -> the data it reads
+DATA = {  # A public name -> the data it reads
+    "brace_nb.foundations:load_emoji": "data/emoji",
+    "brace_nb.assignment:load_networks": "data/networks",
+}
 
 
 def digest(
