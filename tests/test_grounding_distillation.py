@@ -6,8 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from brace_nb.foundations import ByteBPE, EncoderConfig, build_encoder, load_emoji, train_bpe
-from brace_nb.grounding import distil_encoder, distillation_loss
-from brace_nb.grounding.distillation import _optimizers, _Together
+from brace_nb.grounding import distil_encoder, distillation, distillation_loss
 
 
 def unit(*shape, seed=0):
@@ -55,7 +54,7 @@ def test_muon_takes_the_matrices_of_the_vision_blocks_and_adamw_all_others():
     names = load_emoji().names("en", np.arange(12))
     tokenizer = ByteBPE(train_bpe(names, 400), 400, 16)
     model = build_encoder(EncoderConfig(**shape, vocab_size=400, context_length=16), tokenizer).model
-    adamw, muon = _optimizers(model, 1e-3, 0.02)
+    adamw, muon = distillation._optimizers(model, 1e-3, 0.02)
     named = {id(p): name for name, p in model.named_parameters()}
     inside = {named[id(p)] for group in muon.param_groups for p in group["params"]}
     others = {named[id(p)] for group in adamw.param_groups for p in group["params"]}
@@ -64,12 +63,14 @@ def test_muon_takes_the_matrices_of_the_vision_blocks_and_adamw_all_others():
     assert inside == {f"visual.trunk.blocks.{i}.{part}.weight" for i in blocks for part in parts}
     assert not inside & others and inside | others == set(named.values())
     convolutions = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3))
-    assert len(_optimizers(convolutions, 1e-3, 0.02)) == 1
+    assert len(distillation._optimizers(convolutions, 1e-3, 0.02)) == 1
 
 
 def test_optimizers_step_as_one_at_their_own_rates():
     a, b = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
-    both = _Together([torch.optim.SGD([a], 0.1), torch.optim.SGD([b], 0.01)], lambda step: 1 / (step + 1))
+    both = distillation._Together(
+        [torch.optim.SGD([a], 0.1), torch.optim.SGD([b], 0.01)], lambda step: 1 / (step + 1)
+    )
     for _ in range(3):
         both.zero_grad()
         (a.sum() + b.sum()).backward()
