@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from brace_nb.foundations import ByteBPE, EncoderConfig, build_encoder, load_emoji, train_bpe
-from brace_nb.grounding import distil_encoder, distillation_loss
+from brace_nb.grounding import distil_encoder, distillation, distillation_loss
 
 
 def unit(*shape, seed=0):
@@ -43,5 +43,39 @@ def test_a_student_comes_closer_and_repeats_exactly():
     assert losses == again and losses[-1] < losses[0] and near > before + 0.1
     mixed, _ = taught(3, precision="bfloat16")
     assert mixed == pytest.approx(losses[:3], rel=0.05) and mixed != losses[:3]
+    other, _ = taught(3, matrix_rate=0.002)
+    assert other[0] == losses[0] and other[1:] != losses[1:3]
     with pytest.raises(ValueError, match="precision must be 'auto'"):
         taught(1, precision="half")
+
+
+def test_muon_takes_the_matrices_of_the_vision_blocks_and_adamw_all_others():
+    shape = dict(embed_dim=16, image_model="test_vit", image_size=32, text_width=32, text_heads=2)
+    names = load_emoji().names("en", np.arange(12))
+    tokenizer = ByteBPE(train_bpe(names, 400), 400, 16)
+    model = build_encoder(EncoderConfig(**shape, vocab_size=400, context_length=16), tokenizer).model
+    adamw, muon = distillation._optimizers(model, 1e-3, 0.02)
+    named = {id(p): name for name, p in model.named_parameters()}
+    inside = {named[id(p)] for group in muon.param_groups for p in group["params"]}
+    others = {named[id(p)] for group in adamw.param_groups for p in group["params"]}
+    blocks = range(len(model.visual.trunk.blocks))
+    parts = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+    assert inside == {f"visual.trunk.blocks.{i}.{part}.weight" for i in blocks for part in parts}
+    assert not inside & others and inside | others == set(named.values())
+    convolutions = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3))
+    assert len(distillation._optimizers(convolutions, 1e-3, 0.02)) == 1
+
+
+def test_optimizers_step_as_one_at_their_own_rates():
+    a, b = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    both = distillation._Together(
+        [torch.optim.SGD([a], 0.1), torch.optim.SGD([b], 0.01)], lambda step: 1 / (step + 1)
+    )
+    for _ in range(3):
+        both.zero_grad()
+        (a.sum() + b.sum()).backward()
+        both.step()
+    course = 1 + 1 / 2 + 1 / 3
+    assert a.tolist() == pytest.approx([1 - 0.1 * course] * 2)
+    assert b.tolist() == pytest.approx([1 - 0.01 * course] * 2)
+    assert len(both.param_groups) == 2

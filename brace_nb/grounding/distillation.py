@@ -28,6 +28,37 @@ def distillation_loss(
     own = F.normalize(own, dim=-1)
     return 1 - (own * teacher).sum(-1).mean() + clip_loss(own, teacher, scale)
 
+# %% ../../nbs/6_grounding/09a_distillation.ipynb #30517ff8
+class _Together:
+    "Several optimizers that step as one, each at its own rate times a common course."
+
+    def __init__(self, parts, course):
+        self.parts = parts
+        self.courses = [torch.optim.lr_scheduler.LambdaLR(part, course) for part in parts]
+
+    @property
+    def param_groups(self):
+        return [group for part in self.parts for group in part.param_groups]
+
+    def zero_grad(self):
+        for part in self.parts:
+            part.zero_grad()
+
+    def step(self):
+        for part, course in zip(self.parts, self.courses):
+            part.step()
+            course.step()
+
+
+def _optimizers(model, learning_rate, matrix_rate):
+    "AdamW, and Muon for the matrices inside the vision blocks."
+    named = list(model.named_parameters())
+    inside = [p for name, p in named if p.ndim == 2 and ".blocks." in name]
+    told = {id(p) for p in inside}
+    others = [p for _, p in named if id(p) not in told]
+    parts = [torch.optim.AdamW(others, learning_rate, weight_decay=0.05, fused=True)]
+    return parts + ([torch.optim.Muon(inside, matrix_rate, weight_decay=0.05)] if inside else [])
+
 # %% ../../nbs/6_grounding/09a_distillation.ipynb #3cd47f30
 def _moved(pictures, rng, most=6):
     "Normalized pictures (B, 3, S, S), each shifted by up to `most` pixels and a little brighter or darker."
@@ -46,6 +77,7 @@ def distil_encoder(
     steps: int = 400,
     batch_size: int = 128,
     learning_rate: float = 1e-3,  # Highest: it rises over a tenth of the steps, then falls like a cosine
+    matrix_rate: float = 0.02,  # The same for Muon, on the matrices inside the vision blocks
     seed: int = 0,  # Of the batches
     progress: bool = False,  # Show a bar
     precision: str = "auto",  # Of the towers; "auto": bfloat16 on CUDA, float32 elsewhere; or either by name
@@ -60,16 +92,16 @@ def distil_encoder(
         p, t = (rng.choice(len(x), min(batch_size, len(x)), replace=False) for x in (pictures, tokens))
         with mixed_precision_on(kind, precision):
             image = model.encode_image(_moved(pictures[p], rng)).float()
-            text = encode_tokens(model, tokens[t], buckets=3).float()
+            text = encode_tokens(model, tokens[t], buckets=2).float()
         return distillation_loss(image, seen[p]) + distillation_loss(text, read[t])
 
-    def rate(step):
+    def course(step):
         rise = min(1, 10 * (step + 1) / steps)
-        return learning_rate * rise * (0.02 + 0.49 * (1 + np.cos(np.pi * step / steps)))
+        return rise * (0.02 + 0.49 * (1 + np.cos(np.pi * step / steps)))
 
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), learning_rate, weight_decay=0.05, fused=True)
+    optimizer = _Together(_optimizers(model, learning_rate, matrix_rate), course)
     callbacks = [Bar("distillation", progress)]
-    losses = train(batch_loss, optimizer, steps, learning_rate=rate, max_norm=1.0, callbacks=callbacks)
+    losses = train(batch_loss, optimizer, steps, max_norm=1.0, callbacks=callbacks)
     model.eval()
     return losses
