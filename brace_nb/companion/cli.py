@@ -166,7 +166,7 @@ _ACCEPTED = "fail when a ledger row is unmeasured or its verdict is not the acce
 # %% ../../nbs/7_companion/12_cli.ipynb #55c7086d
 def _add_figures(commands) -> None:
     c = _add(commands, "figures", _figures, "bring the figures up to date and print the state of the ledger")
-    c.add_argument("--profile", default="cpu", help="smoke, cpu (default), gpu or paper")
+    c.add_argument("--profile", default="cpu", help="smoke, cpu (default), long, gpu or paper")
     c.add_argument("--only", default="", help="a part or an experiment, several with commas")
     c.add_argument("--cores", type=int, default=None, help="experiments at once (default: all cores)")
     c.add_argument("--dry-run", action="store_true", help="say what would run, and why")
