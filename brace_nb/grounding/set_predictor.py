@@ -118,7 +118,7 @@ class SetPredictor(nn.Module):
         images: Tensor,  # uint8 RGB, shape (B, 3, S, S)
     ) -> tuple:  # Logits (B, Q, classes + 1), the last for "no object", and boxes (B, Q, 4) by their middle
         "Answers to a batch of pictures."
-        x = self.stem(images.float().div_(255).sub_(0.5)).flatten(2).mT.contiguous() + self.token_place
+        x = self.stem(images.float() / 255 - 0.5).flatten(2).mT + self.token_place
         for layer in self.encoder:
             x = _encode(layer, x)
         q, tokens = (self.queries + self.query_place).expand(len(x), -1, -1), x + self.token_place

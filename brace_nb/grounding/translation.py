@@ -140,7 +140,8 @@ class WholeModel(nn.Module):
         ids: Tensor,  # Source tokens, int64, shape (B, S); each row holds the end token
         lean: bool = False,  # Compute only what the features need: the same features in less time
     ) -> Tensor:  # Unit features, shape (B, D)
-        "Features of the source texts in the tower's space."
+        "Features of the source texts in the tower's space; mixed precision takes the long way."
+        lean = lean and not torch.is_autocast_enabled(ids.device.type)
         inputs = self.inputs(self.states(ids, lean), ids != 0)
         return F.normalize(encode_inputs(self.tower[0], inputs, self._place(ids), lean), dim=-1)
 
@@ -200,8 +201,7 @@ def train_whole_model(
     def batch_loss(step):
         rows = [torch.randperm(len(ids), generator=order)[:batch_size] for _ in range(accumulate)]
         with mixed_precision_on(ids.device, precision):
-            lean = not torch.is_autocast_enabled(ids.device.type)
-            written = model(trim_padding(ids[torch.cat(rows)]), lean).float().split(batch_size)
+            written = model(trim_padding(ids[torch.cat(rows)]), lean=True).float().split(batch_size)
         return sum(map(of_batch, rows, written)) / accumulate
 
     def note(state):
@@ -250,7 +250,7 @@ def prequential_losses(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         head = nn.Linear(features.shape[1], classes, dtype=features.dtype, device=features.device)
-    optimizer, before, after = torch.optim.AdamW(head.parameters(), learning_rate), [], []
+    optimizer, before, after = torch.optim.AdamW(head.parameters(), learning_rate, foreach=True), [], []
     for x, y in zip(features.detach().split(batch_size), targets.split(batch_size)):
 
         def batch_loss(step, x=x, y=y):
