@@ -70,6 +70,9 @@ def _known(value, known, name):
     if value not in known:
         raise ValueError(f"unknown {name} {value!r}; known: {', '.join(known)}.")
 
+# %% ../../nbs/6_grounding/03_translation.ipynb #1c8bb0ba
+_PLACES = 320  # Sums over more rows go in blocks on the CPU; without padding their borders would move
+
 # %% ../../nbs/6_grounding/03_translation.ipynb #429b27ad
 class WholeModel(nn.Module):
     "Source tokens -> transformer -> bridge -> frozen text tower -> feature (thesis Figure 3.14)."
@@ -114,7 +117,7 @@ class WholeModel(nn.Module):
     ) -> Tensor:  # Shape (B, S, width)
         "Hidden states of the translator."
         x = self.embedding(ids) + self.position[: ids.shape[1]]
-        if lean:
+        if lean and ids.numel() <= _PLACES:
             return encode_used(self.translator, x, ids != 0)
         return self.translator(x, src_key_padding_mask=ids == 0)
 
