@@ -6,7 +6,7 @@
 from __future__ import annotations
 import math
 from collections import Counter
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
@@ -129,6 +129,24 @@ def _labels(places, power):
         label = label + power[count.int()]
     return label.expand([p.numel() for p in places])
 
+# %% ../../nbs/3_ndim/06_regions.ipynb #30e12099
+_KEPT_CELLS = 1 << 18  # A training asks for the same small cube in every step
+
+
+def _regions_of(shape, block, device):
+    "The region of every cell of a block."
+    n, places = len(shape), []
+    for a, side in enumerate(shape):
+        coordinates = torch.arange(side, device=device)[block[a] if block else slice(None)]
+        places.append(coordinates.reshape([-1 if k == a else 1 for k in range(n)]))
+    power = torch.arange(n + 1, device=device).pow(safe_exponent(n) - 1).int()
+    return _lookup(n).to(device)[_labels(places, power)]
+
+
+@lru_cache(maxsize=32)
+def _kept_regions(shape, device):
+    return _regions_of(shape, None, device)
+
 # %% ../../nbs/3_ndim/06_regions.ipynb #ff48f40d
 def region_mask(
     n: int,  # Modalities
@@ -137,9 +155,7 @@ def region_mask(
     device=None,  # Where to make it
 ) -> Tensor:  # int16, shape of the cube or the block: position in `partitions(n)`
     "The region of every cell."
-    places = []
-    for a, side in enumerate(_shape(_whole("n", n, 1), batch_size)):
-        coordinates = torch.arange(side, device=device)[block[a] if block else slice(None)]
-        places.append(coordinates.reshape([-1 if k == a else 1 for k in range(n)]))
-    power = torch.arange(n + 1, device=device).pow(safe_exponent(n) - 1).int()
-    return _lookup(n).to(device)[_labels(places, power)]
+    shape = tuple(_shape(_whole("n", n, 1), batch_size))
+    if block or math.prod(shape) > _KEPT_CELLS:
+        return _regions_of(shape, block, device)
+    return _kept_regions(shape, device).clone()
