@@ -24,7 +24,8 @@ from brace_nb.codes.head_training import (
 from .heads import BinaryHead
 from .packing import pack, pack_ternary
 from .pairing import embedding_tensor, paired_embeddings
-from ..core import atomic_path, existing_file, like, malformed, rows_by_memory, train
+from ..core import atomic_path, existing_file, like, malformed, mixed_precision_on
+from ..core import rows_by_memory, train
 from ..foundations import clip_loss
 
 # %% auto #0
@@ -72,6 +73,7 @@ class CodeEncoder:
         patience: int | None = None,  # Epochs without a better validation loss after which to stop
         seed: int = 0,  # Weights and order of the batches
         device=None,  # Where to train; by default where the images are
+        precision: str = "float32",  # Of the heads' products in training, as in `mixed_precision_on`
     ):
         self.config = {name: value for name, value in locals().items() if name != "self"}
         self._forget(None)
@@ -126,6 +128,7 @@ class CodeEncoder:
             BinaryHead(1, *(self.config[name] for name in ("hidden", "dim", "layers")))
         if self.config["start"] not in ("random", "rotation"):
             raise ValueError(f"heads start from 'random' or 'rotation'; got {self.config['start']!r}.")
+        mixed_precision_on("cpu", self.config["precision"])  # refuses an unknown one
 
     def fit(
         self,
