@@ -16,7 +16,7 @@ from ..core.arguments import checked, count, several, size
 from ..core.training import Bar, deferred_interrupt, in_precision, mixed_precision_on, train
 from ..foundations import batch_ids
 from .aligned import AlignedTuples, default_encoders
-from .chunks import encode_in_chunks
+from .chunks import chunk_by_memory, encode_in_chunks
 from .looks import Looks, embed_views
 from .region_log import cube_log
 from .training_state import StateFile, run_identity
@@ -100,6 +100,7 @@ class _Run:
             trained, lr=1e-3, weight_decay=settings["weight_decay"], fused=True
         )
         self.history, self.seen, self.xs, self.present = [], [], [], None
+        self.chunk = settings.get("chunk")
         self.weights = {key: [p for p in e.parameters() if p.requires_grad] for key, e in unique.items()}
         self.matrix = matrix = _projection_of(encoders, objective)
         self.start = torch.zeros(0) if matrix is None else matrix.detach().clone()
@@ -110,12 +111,18 @@ class _Run:
         batch = {name: x[rows] for name, x in self.tuples.views.items()}
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed * 1_000_003 + step)
-            how = self.settings["chunk"], self.settings["precision"]
-            self.xs = encode_batch(self.encoders, batch, *how)
+            self._fit(batch)
+            self.xs = encode_batch(self.encoders, batch, self.chunk, self.settings["precision"])
         if not all(x.isfinite().all() for x in self.xs) or not self.objective.log_scale.isfinite():
             raise FloatingPointError(f"training diverged: the embeddings of step {step} are not finite.")
         self.present = self.tuples.present[:, rows]
         return self.objective(self.xs, self.present)
+
+    def _fit(self, batch):
+        "At the first step: rows at a time by the memory of a GPU, where nobody said how many."
+        if self.chunk is None and not self.xs:
+            encoders, xs = [self.encoders[name] for name in batch], list(batch.values())
+            self.chunk = chunk_by_memory(encoders, xs, xs[0].device)
 
     def _cube(self):
         "The log of the cube of those tuples of the batch that are complete."
