@@ -24,8 +24,7 @@ from brace_nb.codes.head_training import (
 from .heads import BinaryHead
 from .packing import pack, pack_ternary
 from .pairing import embedding_tensor, paired_embeddings
-from ..core import atomic_path, existing_file, like, malformed, mixed_precision_on
-from ..core import rows_by_memory, train
+from ..core import atomic_path, existing_file, like, malformed, rows_by_memory, train
 from ..foundations import clip_loss
 
 # %% auto #0
@@ -128,7 +127,6 @@ class CodeEncoder:
             BinaryHead(1, *(self.config[name] for name in ("hidden", "dim", "layers")))
         if self.config["start"] not in ("random", "rotation"):
             raise ValueError(f"heads start from 'random' or 'rotation'; got {self.config['start']!r}.")
-        mixed_precision_on("cpu", self.config["precision"])  # refuses an unknown one
 
     def fit(
         self,

@@ -224,6 +224,8 @@ def _named(encoders, tuples, embed_dim, seed):
 def _whose(run, told, learning_rate, options):
     "What the state of a run belongs to."
     plain = {k: repr(v) for k, v in options.items()} | dict(learning_rate=str(learning_rate))
+    if told["precision"] == "float32":
+        told = {k: v for k, v in told.items() if k != "precision"}  # as states from before there was a choice
     return run_identity(run.tuples, run.modules, told | plain)
 
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #01c7e3a6
@@ -264,12 +266,9 @@ def train_encoders(
     sizes = dict(batch_size=batch_size, embed_dim=embed_dim, seed=seed)
     objective = TupleObjective(len(encoders), loss, measure, **sizes, **options)
     settings = dict(steps=steps, batch_size=batch_size, seed=seed, weight_decay=weight_decay, chunk=chunk)
-    settings |= dict(log_every=log_every, errors=errors, log_variance=log_variance)
-    settings["precision"] = precision
+    settings |= dict(log_every=log_every, errors=errors, log_variance=log_variance, precision=precision)
     run = _Run(tuples, encoders, objective, settings)
     told = settings | dict(loss=loss, measure=measure, look_every=look_every, max_norm=max_norm)
-    if precision == "float32":
-        del told["precision"]  # a state that was saved before there was a choice
     kept = StateFile(folder, _whose(run, told, learning_rate, options) if folder else {}, resume)
     looks = None if held is None else Looks(tuples, held, batch_size, reference, more)
     watch = _Watch(run, kept, looks, steps, look_every, save_every)

@@ -186,6 +186,25 @@ def _optimizer(members, stacks):
     ]
     return torch.optim.AdamW(groups, fused=True)
 
+# %% ../../nbs/6_grounding/15c_runs_together.ipynb #0527bc12
+def _step(members, stacks, optimizer, batch, step, device):
+    "One update of those that go on; their losses, or None when all have ended."
+    for m in members:
+        m.draw(step)
+    optimizer.zero_grad()
+    for stack in stacks:
+        stack.encoders.flat.grad = None
+        stack.embed(batch)
+    losses = _losses([m for m in members if not m.error], device)
+    total = _ends_alone(losses) if losses else None
+    if total is None:
+        return None
+    total.backward()
+    for stack in stacks:
+        stack.hand_out()
+    optimizer.step()
+    return losses
+
 # %% ../../nbs/6_grounding/15c_runs_together.ipynb #0dd984ed
 def _watch(members, stacks, step, steps, losses):
     "Logs and looks of those for whom it is time."
@@ -204,25 +223,6 @@ def _watch(members, stacks, step, steps, losses):
         m.record(TrainingState(step, steps, losses[m].detach(), None))
         if look:
             m.look(m.looks, done)
-
-
-def _step(members, stacks, optimizer, batch, step, device):
-    "One update of those that go on; their losses, or None when all have ended."
-    for m in members:
-        m.draw(step)
-    optimizer.zero_grad()
-    for stack in stacks:
-        stack.encoders.flat.grad = None
-        stack.embed(batch)
-    losses = _losses([m for m in members if not m.error], device)
-    total = _ends_alone(losses) if losses else None
-    if total is None:
-        return None
-    total.backward()
-    for stack in stacks:
-        stack.hand_out()
-    optimizer.step()
-    return losses
 
 
 def _train(members, steps, device, precision):

@@ -86,7 +86,6 @@ def train_bags(
     losses = train(batch_loss, optimizer, steps)
     with torch.no_grad():
         views = model(x, bags)
-        val_loss = float(pairwise_clip_loss(views[:, val], scale))
+        told = dict(val_loss=float(pairwise_clip_loss(views[:, val], scale)), loss=np.array(losses))
     found = dict(tokens=model.tables[0].weight.detach(), images=views[0], texts=views[1])
-    found = {name: t.cpu().numpy().copy() for name, t in found.items()}
-    return found | dict(val_loss=val_loss, loss=np.array(losses))
+    return {name: t.cpu().numpy().copy() for name, t in found.items()} | told
