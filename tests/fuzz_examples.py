@@ -430,7 +430,7 @@ LEFT_OUT = {
         "tensor tensors text within": "rules; the other parts are called with what they refuse",
         "broadcast one_type parallel_map": "take what the parts have checked",
         "checked expect_fail like deferred_interrupt thread_count": "no argument of a caller's data",
-        "mixed_precision_on rows_by_memory": "no argument of a caller's data",
+        "in_precision memory_told mixed_precision_on rows_by_memory": "no argument of a caller's data",
         "train": "trains; its arguments are functions",
     },
     "foundations": {
@@ -476,7 +476,7 @@ LEFT_OUT = {
         "hide_words language_of": "draws of a generator, a data set",
         "distil_encoder guess_language teach_language train_students training_path": "train",
         "read_aligned read_study sweep_file sweep_parts": "files",
-        "default_encoders embed_views encode_batch run_outcomes": "models and their tuples",
+        "chunk_by_memory default_encoders embed_views encode_batch run_outcomes": "models and their tuples",
         "draw_run sweep train_encoders train_together": "train, or plan trainings",
         "axis_losses line_scores": "a step inside a training, on what it has checked",
         "train_bags train_decoder train_noisy_encoders train_noisy_side_by_side train_third_encoder "

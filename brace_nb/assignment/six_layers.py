@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .losses import assignment_loss, best_permutation
 from .network import SixLayerStack
-from ..core import Bar, as_tensor, like, train
+from ..core import Bar, as_tensor, in_precision, like, train
 from ..core.arguments import checked, finite
 
 # %% auto #0
@@ -170,17 +170,18 @@ class _Rest:
 class _SixLayers:
     "All networks of a study, and the stack of those that still learn."
 
-    def __init__(self, runs, seeds, n, network, device):
+    def __init__(self, runs, seeds, n, network, device, precision):
         own = [s for _ in runs for s in seeds]
         self.runs, self.device = [r for r in runs for _ in seeds], device
         self.whole, self.model = (SixLayerStack(own, n, network).to(device) for _ in range(2))
+        self.forward = in_precision(self.model, device, precision)
         self.seed = torch.arange(len(seeds), device=device).repeat(len(runs))
         self.alive, self.record = torch.arange(len(own)), torch.zeros(3, len(own), dtype=torch.float64)
         self.trained = torch.zeros(len(own), dtype=torch.int64)
 
     def losses(self, noise):
         "Scores (N, rows, n, n) and losses (N, rows) of those that still learn."
-        scores = self.model(noise[self.seed[self.alive.to(self.device)]])
+        scores = self.forward(noise[self.seed[self.alive.to(self.device)]])
         return scores, _stack_losses(scores, [self.runs[i] for i in self.alive.tolist()])
 
     def measure(self, scores, losses):
@@ -236,10 +237,12 @@ def train_six_layers(
     patience: int | None = None,  # Steps of a window; a network at rest is trained no longer. None: all steps
     device: str = "cpu",
     progress: bool = False,  # Show a bar?
+    precision: str = "float32",  # Of the networks' products, as in `mixed_precision_on`
 ) -> SixLayerTraining:  # Curves and ends
     "Train every run with every seed at once (thesis 6.7.3)."
     runs, shape = [_RUN | r for r in runs], (len(runs), len(seeds))
-    nets, draw = _SixLayers(runs, seeds, n, network, device), _noise(seeds, n, device)
+    nets = _SixLayers(runs, seeds, n, network, device, precision)
+    draw = _noise(seeds, n, device)
     rest = _Rest(len(nets.runs), patience, device)
     course = _SixLayerCourse(nets, draw, batch_size, every, rest)
     options = dict(lr=learning_rate, weight_decay=0.01, fused=True)

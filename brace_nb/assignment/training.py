@@ -14,7 +14,7 @@ from .metrics import agreement, sample_matrices, to_matrix
 from .network import AssignmentNetwork, agreement_loss, line_loss
 from .solvers import assign
 from .stacks import NetworkStack
-from ..core import train
+from ..core import in_precision, train
 from ..core.arguments import checked, floats, tensor
 
 # %% auto #0
@@ -76,7 +76,7 @@ def _valid_f1(y, truth):
 class _NetworkCourse:
     "The loss of a step of networks that learn together, and what is noted after it."
 
-    def __init__(self, networks, temperatures, seeds, batch_size, every, aside):
+    def __init__(self, networks, temperatures, seeds, batch_size, every, aside, precision):
         self.stack, self.temperatures, self.groups = (
             NetworkStack(networks),
             temperatures,
@@ -86,10 +86,11 @@ class _NetworkCourse:
         self.shape, self.device = (batch_size, *networks[0].shape), next(networks[0].parameters()).device
         self.aside = None if aside is None else (aside.to(self.device), optimal_matrix(aside).to(self.device))
         self.history = [[] for _ in networks]
+        self.forward = in_precision(self.stack, self.device, precision)
 
     def loss(self, step):
         x, self.truth = _examples(self.seeds, self.shape, step, self.device)
-        self.y = self.stack(x)
+        self.y = self.forward(x)
         y, truth = self.y.unbind(), self.truth.unbind()
         each = []
         for temperature, own in self.groups.items():
@@ -125,11 +126,12 @@ def train_networks(
     seeds: list | None = None,  # One a network: of its matrices; None for 0
     device: str = "cpu",
     aside: Tensor | None = None,  # Matrices (B, h, w): the history then has their F1 too
+    precision: str = "float32",  # Of the networks' products, as in `mixed_precision_on`
 ) -> list[TrainedNetwork]:  # One a network, as if each had been trained alone
     "Teach several networks at once, [one stack of weights](06a_stacks.ipynb): much faster for small ones."
     temperatures = temperatures or [0.1] * len(networks)
     networks, seeds = [n.train().to(device) for n in networks], seeds or [0] * len(networks)
-    course = _NetworkCourse(networks, temperatures, seeds, batch_size, every, aside)
+    course = _NetworkCourse(networks, temperatures, seeds, batch_size, every, aside, precision)
     optimizer = torch.optim.AdamW(course.stack.parameters(), learning_rate, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, max(2, steps + 1))
 
@@ -150,9 +152,10 @@ def train_network(
     every: int = 100,  # Steps between entries of the history
     seed: int = 0,  # Of the matrices
     device: str = "cpu",
+    precision: str = "float32",  # Of the network's products, as in `mixed_precision_on`
 ) -> TrainedNetwork:  # The network and its history
     "Teach a network the best assignment of uniform matrices (thesis 6.4.7.2)."
-    how = dict(temperatures=[temperature], every=every, seeds=[seed], device=device)
+    how = dict(temperatures=[temperature], every=every, seeds=[seed], device=device, precision=precision)
     return train_networks([network], steps, batch_size, learning_rate, **how)[0]
 
 # %% ../../nbs/4_assignment/07_training.ipynb #5474d599

@@ -72,6 +72,7 @@ class CodeEncoder:
         patience: int | None = None,  # Epochs without a better validation loss after which to stop
         seed: int = 0,  # Weights and order of the batches
         device=None,  # Where to train; by default where the images are
+        precision: str = "float32",  # Of the heads' products in training, as in `mixed_precision_on`
     ):
         self.config = {name: value for name, value in locals().items() if name != "self"}
         self._forget(None)

@@ -23,7 +23,7 @@ from brace_nb.codes.rotation_heads import (
     starting_rotation,
     straight_through,
 )
-from ..core import EarlyStopping
+from ..core import EarlyStopping, in_precision
 from ..foundations import clip_loss
 
 # %% auto #0
@@ -168,6 +168,8 @@ class HeadTraining:
     def __init__(self, heads, data, held, options):
         self.heads, self.options = heads, options
         self.learning = {k: h[1] if self._mapped(h) else h for k, h in heads.items()}
+        device, precision = data[0].device, options["precision"]
+        self.forward = {k: in_precision(h, device, precision) for k, h in self.learning.items()}
         self.held = held and self._in_space(held)
         start = options["scale"] or 1 / 0.07
         self.scale = nn.Parameter(torch.tensor(math.log(start), device=data[0].device))
@@ -203,7 +205,7 @@ class HeadTraining:
     def objective(self, step):
         "The loss of the batch of this step."
         o, (images, texts) = self.options, self.batches(step)
-        x, y = self.learning["image"](images), self.learning["text"](texts)
+        x, y = self.forward["image"](images), self.forward["text"](texts)
         a, b = self._compared(x), self._compared(y)
         loss = o["contrastive"] * clip_loss(a, b, self.scale.exp())
         if o["align"]:

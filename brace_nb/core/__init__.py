@@ -16,5 +16,5 @@ __getattr__, __dir__, __all__ = lazy(
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
     training="Bar EarlyStopping PRECISIONS TrainingState deferred_interrupt "
-    "mixed_precision_on rows_by_memory train",
+    "in_precision memory_told mixed_precision_on rows_by_memory train",
 )

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['PRECISIONS', 'TrainingState', 'mixed_precision_on', 'rows_by_memory', 'train', 'Bar', 'EarlyStopping',
-           'deferred_interrupt']
+__all__ = ['PRECISIONS', 'TrainingState', 'mixed_precision_on', 'in_precision', 'rows_by_memory', 'memory_told', 'train', 'Bar',
+           'EarlyStopping', 'deferred_interrupt']
 
 # %% ../../nbs/0_core/04_training.ipynb #5b1a0dab
 @dataclass
@@ -34,16 +34,43 @@ class TrainingState:
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
+def _is_mixed(device, precision):
+    "Are products computed in bfloat16?"
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be {', '.join(map(repr, PRECISIONS))}; got {precision!r}.")
+    return precision == "bfloat16" or precision == "auto" and torch.device(device).type == "cuda"
+
+
 def mixed_precision_on(
     device: str | torch.device,  # Where the products are computed
     precision: str = "auto",  # "auto": bfloat16 on CUDA, float32 elsewhere; or either by name
 ) -> torch.autocast:  # A context
     "Products of matrices in bfloat16 where that is asked for; weights and sums stay float32."
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision must be {', '.join(map(repr, PRECISIONS))}; got {precision!r}.")
-    kind = torch.device(device).type
-    mixed = precision == "bfloat16" or precision == "auto" and kind == "cuda"
-    return torch.autocast(kind, torch.bfloat16, enabled=mixed)
+    mixed = _is_mixed(device, precision)
+    return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=mixed)
+
+
+def _widened(found):
+    "Tensors of bfloat16 as float32."
+    if isinstance(found, Tensor):
+        return found.float() if found.dtype == torch.bfloat16 else found
+    return tuple(map(_widened, found))
+
+
+def in_precision(
+    function: Callable,  # A network, or a function whose answer is a tensor or a tuple of tensors
+    device: str | torch.device,  # Where it computes
+    precision: str = "float32",  # As in `mixed_precision_on`
+) -> Callable:  # In float32 the function itself
+    "A function with its products in bfloat16 and its answers back in float32, for a loss outside."
+    if not _is_mixed(device, precision):
+        return function
+
+    def mixed(*args, **options):
+        with mixed_precision_on(device, precision):
+            return _widened(function(*args, **options))
+
+    return mixed
 
 # %% ../../nbs/0_core/04_training.ipynb #90121b2a
 def rows_by_memory(
@@ -57,6 +84,19 @@ def rows_by_memory(
         return on_cpu
     free, _ = torch.cuda.mem_get_info(device)
     return max(least, int(free // 4 // bytes_of_row))
+
+# %% ../../nbs/0_core/04_training.ipynb #8c9d48c4
+@contextmanager
+def memory_told(
+    step: int,  # Whose batch is computed inside
+):
+    "Inside, a GPU that is full is an error that names the step and says what to lower."
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        cure = "Lower `batch_size`, or the model's size; precision='bfloat16' halves what products keep."
+        says = f"the batch of step {step} does not fit into the memory of the GPU. {cure}"
+        raise torch.cuda.OutOfMemoryError(says) from error
 
 # %% ../../nbs/0_core/04_training.ipynb #533a17b8
 def _rate(optimizer, learning_rate):
@@ -99,7 +139,8 @@ def train(
     for step in range(start, steps):
         if learning_rate is not None:
             _rate(optimizer, learning_rate(step))
-        value = _step(loss, optimizer, step, max_norm)
+        with memory_told(step):
+            value = _step(loss, optimizer, step, max_norm)
         losses.append(_finite(float(value), step, optimizer))
         state = TrainingState(step, steps, value, optimizer)
         for callback in callbacks:

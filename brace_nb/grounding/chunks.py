@@ -10,23 +10,28 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..core.arguments import checked, function
+from ..core.training import rows_by_memory
+from .bridges import bytes_for_backward
 
 # %% auto #0
-__all__ = ['encode_in_chunks']
+__all__ = ['encode_in_chunks', 'chunk_by_memory']
 
 # %% ../../nbs/6_grounding/13_chunks.ipynb #862ca871
 _MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
 
 
+def _mixing(encoder):
+    "Names of layers whose output for a row depends on the other rows."
+    modules = encoder.named_modules() if isinstance(encoder, torch.nn.Module) else []
+    return [k for k, m in modules if isinstance(m, _MIXING) and m.training]
+
+
 def _check_rows_apart(encoder):
-    "An error for layers whose output for a row depends on the other rows."
-    if isinstance(encoder, torch.nn.Module):
-        mixing = [k for k, m in encoder.named_modules() if isinstance(m, _MIXING) and m.training]
-        if mixing:
-            raise ValueError(
-                "an encoder that is run in pieces must treat every row alone; got batch normalization in "
-                f"{mixing[:3]}. Freeze it with `.eval()`, or encode without `chunk`."
-            )
+    if mixing := _mixing(encoder):
+        raise ValueError(
+            "an encoder that is run in pieces must treat every row alone; got batch normalization in "
+            f"{mixing[:3]}. Freeze it with `.eval()`, or encode without `chunk`."
+        )
 
 
 @checked(encoder=function)
@@ -43,3 +48,17 @@ def encode_in_chunks(
     _check_rows_apart(encoder)
     pieces = [checkpoint(encoder, piece, use_reentrant=False) for piece in x.split(chunk)]
     return torch.cat(pieces)
+
+# %% ../../nbs/6_grounding/13_chunks.ipynb #e1ae4132
+def chunk_by_memory(
+    encoders: list,  # Each as in `encode_in_chunks`
+    xs: list,  # Rows of each, shape (B, ...)
+    device,  # Where they are computed
+) -> int | None:  # A `chunk` for `encode_in_chunks`; None: all rows, as everywhere but on a GPU
+    "Rows whose activations a quarter of the free memory of a GPU holds."
+    if torch.device(device).type != "cuda" or any(map(_mixing, encoders)) or len(xs[0]) < 4:
+        return None
+    two, four = (
+        sum(bytes_for_backward(lambda e=e, x=x: e(x[:rows])) for e, x in zip(encoders, xs)) for rows in (2, 4)
+    )
+    return rows_by_memory(device, max(1, (four - two) // 2), len(xs[0]))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Bar, mixed_precision_on, rows_by_memory, train
+from ..core import Bar, in_precision, rows_by_memory, train
 from ..core.arguments import checked, count, positive, seed as seed_rule, size
 from ..foundations import as_generator, load_emoji
 from .boxes import average_precision, to_corners
@@ -134,8 +134,8 @@ class _Batches:
     "Losses of random batches under a matcher."
 
     def __init__(self, model, scenes, batch_size, seed, how, product, precision="float32"):
-        self.model, self.scenes, self.batch_size, self.how = model, scenes, batch_size, how
-        self.product, self.precision = product, precision
+        self.scenes, self.batch_size, self.how, self.product = scenes, batch_size, how, product
+        self.forward = in_precision(model, scenes.images.device, precision)
         self.generator, self.seed = as_generator(seed), seed
         self.matching, self.parts = 0.0, []
 
@@ -143,8 +143,7 @@ class _Batches:
         rows = torch.randint(len(self.scenes), (self.batch_size,), generator=self.generator)
         rows = rows.to(self.scenes.images.device)
         classes, truth, sizes = objects_of(self.scenes, rows)
-        with mixed_precision_on(rows.device, self.precision):
-            logits, boxes = (x.float() for x in self.model(self.scenes.images[rows]))
+        logits, boxes = self.forward(self.scenes.images[rows])
         start = time.perf_counter()
         cost = detection_costs(logits.detach(), boxes.detach(), classes, truth)
         pairs = match_detections(cost, sizes, seed=1_000_003 * self.seed + step, **self.how)

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from ..core.arguments import checked, count, several, size
-from ..core.training import Bar, deferred_interrupt, train
+from ..core.training import Bar, deferred_interrupt, in_precision, mixed_precision_on, train
 from ..foundations import batch_ids
 from .aligned import AlignedTuples, default_encoders
-from .chunks import encode_in_chunks
+from .chunks import chunk_by_memory, encode_in_chunks
 from .looks import Looks, embed_views
 from .region_log import cube_log
 from .training_state import StateFile, run_identity
@@ -38,13 +38,15 @@ def encode_batch(
     encoders: dict,  # Name of a view -> encoder; one object may serve several views
     batch: dict,  # Name -> rows (B, ...)
     chunk: int | None = None,  # As in `encode_in_chunks`
+    precision: str = "float32",  # Of the encoders' products, as in `mixed_precision_on`
 ) -> list:  # Embeddings (B, D) of each view, in order
     "All views of a batch; a shared encoder runs once."
     sharing, found = {}, {}
     for name in batch:
         sharing.setdefault(id(encoders[name]), []).append(name)
     for names in sharing.values():
-        z = encode_in_chunks(encoders[names[0]], _joined([batch[k] for k in names]), chunk)
+        rows = _joined([batch[k] for k in names])
+        z = in_precision(encode_in_chunks, rows.device, precision)(encoders[names[0]], rows, chunk)
         found |= dict(zip(names, z.split([len(batch[k]) for k in names])))
     return [found[name] for name in batch]
 
@@ -98,6 +100,7 @@ class _Run:
             trained, lr=1e-3, weight_decay=settings["weight_decay"], fused=True
         )
         self.history, self.seen, self.xs, self.present = [], [], [], None
+        self.chunk = settings.get("chunk")
         self.weights = {key: [p for p in e.parameters() if p.requires_grad] for key, e in unique.items()}
         self.matrix = matrix = _projection_of(encoders, objective)
         self.start = torch.zeros(0) if matrix is None else matrix.detach().clone()
@@ -108,11 +111,18 @@ class _Run:
         batch = {name: x[rows] for name, x in self.tuples.views.items()}
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed * 1_000_003 + step)
-            self.xs = encode_batch(self.encoders, batch, self.settings["chunk"])
+            self._fit(batch)
+            self.xs = encode_batch(self.encoders, batch, self.chunk, self.settings["precision"])
         if not all(x.isfinite().all() for x in self.xs) or not self.objective.log_scale.isfinite():
             raise FloatingPointError(f"training diverged: the embeddings of step {step} are not finite.")
         self.present = self.tuples.present[:, rows]
         return self.objective(self.xs, self.present)
+
+    def _fit(self, batch):
+        "At the first step: rows at a time by the memory of a GPU, where nobody said how many."
+        if self.chunk is None and not self.xs:
+            encoders, xs = [self.encoders[name] for name in batch], list(batch.values())
+            self.chunk = chunk_by_memory(encoders, xs, xs[0].device)
 
     def _cube(self):
         "The log of the cube of those tuples of the batch that are complete."
@@ -214,6 +224,8 @@ def _named(encoders, tuples, embed_dim, seed):
 def _whose(run, told, learning_rate, options):
     "What the state of a run belongs to."
     plain = {k: repr(v) for k, v in options.items()} | dict(learning_rate=str(learning_rate))
+    if told["precision"] == "float32":
+        told = {k: v for k, v in told.items() if k != "precision"}  # as states from before there was a choice
     return run_identity(run.tuples, run.modules, told | plain)
 
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #01c7e3a6
@@ -238,7 +250,8 @@ def train_encoders(
     more: Callable | None = None,  # Function: encoders -> further numbers of a look
     errors: str = "one_hot",  # Labels of the logged errors: "one_hot", or "exact" (n identical inputs)
     log_variance: bool = False,  # Log the variance of each region's logits (the thesis's `logvariance`)
-    chunk: int | None = None,  # Rows with activations in memory (gradient caching); None: all
+    chunk: int | None = None,  # Rows with activations in memory (gradient caching); None: all that fit
+    precision: str = "float32",  # Of the encoders' products, as in `mixed_precision_on`
     embed_dim: int = 64,  # D, where `encoders` is None; also the size of a projection
     folder=None,  # Where the state is kept; None: nowhere
     save_every: int = 500,  # Steps between two states
@@ -248,11 +261,12 @@ def train_encoders(
     **options,  # Of `TupleObjective`: scale, projection, reduction, normlogits, change, weights, labels, ...
 ) -> TrainedEncoders:
     "Train n encoders on aligned tuples with one loss over all views, and write down how it goes."
+    mixed_precision_on("cpu", precision)  # refuses an unknown one now
     encoders = _named(encoders, tuples, embed_dim, seed)
     sizes = dict(batch_size=batch_size, embed_dim=embed_dim, seed=seed)
     objective = TupleObjective(len(encoders), loss, measure, **sizes, **options)
     settings = dict(steps=steps, batch_size=batch_size, seed=seed, weight_decay=weight_decay, chunk=chunk)
-    settings |= dict(log_every=log_every, errors=errors, log_variance=log_variance)
+    settings |= dict(log_every=log_every, errors=errors, log_variance=log_variance, precision=precision)
     run = _Run(tuples, encoders, objective, settings)
     told = settings | dict(loss=loss, measure=measure, look_every=look_every, max_norm=max_norm)
     kept = StateFile(folder, _whose(run, told, learning_rate, options) if folder else {}, resume)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arguments import checked, floats, integers, size
-from ..core.training import train
+from ..core.training import in_precision, train
 from ..evaluation import movement
 from .students import TextStudents
 
@@ -31,9 +31,11 @@ def training_path(
     learning_rate: float = 2e-3,
     falling: bool = False,  # Let the rate fall to zero on a straight line
     seed: int = 0,  # Of the batches
+    precision: str = "float32",  # Of the encoders' products, as in `mixed_precision_on`
 ) -> Tensor:  # Features of the probes, shape (intervals + 1, n * P, D)
     "Train n text encoders at a constant rate and keep where their probes are, at equal intervals."
     order, steps, kept = torch.Generator().manual_seed(seed), intervals * length, []
+    forward = in_precision(encoders, tokens.device, precision)
 
     @torch.no_grad()
     def look(state=None):
@@ -42,7 +44,7 @@ def training_path(
 
     def batch_loss(step):
         rows = torch.randperm(tokens.shape[1], generator=order)[:batch_size]
-        return loss(list(encoders(tokens[:, rows])))
+        return loss(list(forward(tokens[:, rows])))
 
     def rate(step):
         return learning_rate * (1 - step / steps) if falling else learning_rate

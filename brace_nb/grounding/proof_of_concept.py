@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..core.training import in_precision
 from ..core.training import train as run_steps
 from ..ndim import cube_loss, partitions, project, score
 
@@ -146,15 +147,17 @@ def train_noisy_encoders(
     noise: float = 0.2,  # Standard deviation per dimension
     change=None,  # Function of a batch, (n, B, F) -> (n, B, F), applied before the loss in training only
     device: str = "cpu",  # Where it computes; every draw is made on the CPU
+    precision: str = "float32",  # Of the encoders' products, as in `mixed_precision_on`
     **options,  # Of `cube_loss`; weights="learned" adds a parameter per region
 ) -> list:  # One dict per report: step, loss, accuracy, either_sign, positive, negative
     "Train `NoisyEncoders` with a loss on the cube (thesis, section 5.6)."
     _check_training(steps, batch_size, items)
     model, history = NoisyEncoders(n, items, features, noise, seed).to(device), []
     loss = TupleLoss(n, measure, kind, batch_size, scale, projection, features, options).to(device)
+    forward = in_precision(model, device, precision)
 
     def of_batch(step):
-        xs = model(torch.randperm(items, generator=model.generator)[:batch_size])
+        xs = forward(torch.randperm(items, generator=model.generator)[:batch_size])
         return loss(list(change(xs) if change else xs))
 
     def take_note(state):

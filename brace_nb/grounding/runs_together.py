@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from ..core.arguments import checked, list_of
-from ..core.training import TrainingState
+from ..core.training import TrainingState, in_precision, memory_told
 from ..foundations import batch_ids
 from .aligned import FeatureEncoder
 from .looks import Looks
@@ -95,16 +95,17 @@ class _Member(_Run):
 class _Stack:
     "Encoders of one shape, with the views that each encodes."
 
-    def __init__(self, entries, device):
+    def __init__(self, entries, device, precision):
         self.entries = entries  # (member, names of the views, their rows (V, N, features))
         self.encoders = StackedEncoders([m.encoders[names[0]] for m, names, _ in entries], device)
         self.batch = max(m.settings["batch_size"] for m, *_ in entries)
         self.rows = list(self.encoders.flat.detach())
+        self.forward = in_precision(self.encoders, device, precision)
 
     def embed(self, batch):
         "Give each member the embeddings of its views, padded to `batch` rows."
         x = torch.stack([data[:, np.resize(m.rows, batch)].flatten(0, 1) for m, _, data in self.entries])
-        z = self.encoders(x).unflatten(1, (-1, batch))
+        z = self.forward(x).unflatten(1, (-1, batch))
         good = z.isfinite().flatten(1).all(1).tolist()
         for (m, names, _), found, fine in zip(self.entries, z, good):
             if not fine:
@@ -119,7 +120,7 @@ class _Stack:
             m.grads[id(m.encoders[names[0]])] = grad
 
 # %% ../../nbs/6_grounding/15c_runs_together.ipynb #2df4a168
-def _stacks(members, device):
+def _stacks(members, device, precision):
     "Encoders by shape; the rows of the views of one data set are kept once."
     kept, entries = {}, defaultdict(list)
     for m in members:
@@ -132,7 +133,7 @@ def _stacks(members, device):
                 kept[key] = torch.stack([m.tuples.views[k] for k in names]).to(device)
             shape = tuple(tuple(p.shape) for p in m.encoders[names[0]].parameters())
             entries[shape, len(names)].append((m, names, kept[key]))
-    return [_Stack(e, device) for e in entries.values()]
+    return [_Stack(e, device, precision) for e in entries.values()]
 
 # %% ../../nbs/6_grounding/15c_runs_together.ipynb #3d198933
 def _stacked(m):
@@ -185,6 +186,25 @@ def _optimizer(members, stacks):
     ]
     return torch.optim.AdamW(groups, fused=True)
 
+# %% ../../nbs/6_grounding/15c_runs_together.ipynb #0527bc12
+def _step(members, stacks, optimizer, batch, step, device):
+    "One update of those that go on; their losses, or None when all have ended."
+    for m in members:
+        m.draw(step)
+    optimizer.zero_grad()
+    for stack in stacks:
+        stack.encoders.flat.grad = None
+        stack.embed(batch)
+    losses = _losses([m for m in members if not m.error], device)
+    total = _ends_alone(losses) if losses else None
+    if total is None:
+        return None
+    total.backward()
+    for stack in stacks:
+        stack.hand_out()
+    optimizer.step()
+    return losses
+
 # %% ../../nbs/6_grounding/15c_runs_together.ipynb #0dd984ed
 def _watch(members, stacks, step, steps, losses):
     "Logs and looks of those for whom it is time."
@@ -205,27 +225,17 @@ def _watch(members, stacks, step, steps, losses):
             m.look(m.looks, done)
 
 
-def _train(members, steps, device):
+def _train(members, steps, device, precision):
     "The steps of trainings of one length."
-    stacks = _stacks(members, device)
+    stacks = _stacks(members, device, precision)
     optimizer, batch = _optimizer(members, stacks), max(s.batch for s in stacks)
     for m in members:
         m.look(m.looks, 0)
     for step in range(steps):
-        for m in members:
-            m.draw(step)
-        optimizer.zero_grad()
-        for stack in stacks:
-            stack.encoders.flat.grad = None
-            stack.embed(batch)
-        losses = _losses([m for m in members if not m.error], device)
-        total = _ends_alone(losses) if losses else None
-        if total is None:
+        with memory_told(step):
+            losses = _step(members, stacks, optimizer, batch, step, device)
+        if losses is None:
             return
-        total.backward()
-        for stack in stacks:
-            stack.hand_out()
-        optimizer.step()
         _watch(members, stacks, step, steps, losses)
     for stack in stacks:
         stack.encoders.give_back()
@@ -235,6 +245,7 @@ def _train(members, steps, device):
 def train_together(
     runs: list,  # Arguments of `train_encoders`, a dict a training, with `tuples` and `encoders`
     device="cpu",  # Where encoders and losses are computed; batches and weights at the start are the same
+    precision: str = "float32",  # Of the encoders' products, as in `mixed_precision_on`
 ) -> list:  # `TrainedEncoders` of each, or the FloatingPointError of one that diverged
     "Trainings of small encoders side by side; each result is that of `train_encoders`, up to rounding."
     members = [_Member(told, device) for told in runs]
@@ -242,7 +253,7 @@ def train_together(
     if len(seen) != len(set(seen)):
         raise ValueError("each training must have encoders of its own; got one encoder in two of them.")
     for steps in dict.fromkeys(m.settings["steps"] for m in members):
-        _train([m for m in members if m.settings["steps"] == steps], steps, device)
+        _train([m for m in members if m.settings["steps"] == steps], steps, device, precision)
     for m in members:
         m.objective.cpu()
     return [

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from ..core.arguments import checked, finite, floats, size
 from ..core.arrays import check_finite
+from ..core.training import in_precision
 from ..foundations import ByteBPE, CaptionSampler, TrainingConfig, train_bpe
 from .students import TEACHINGS, TextStudents, guess_losses, hide_words, train_students
 
@@ -137,6 +138,7 @@ def teach_language(
     learning_rate: float = 6e-3,
     languages: dict = None,  # (seed, size) -> what `language_of` gave, filled as needed and kept
     device: str = "cpu",
+    precision: str = "float32",  # Of the students' products, as in `mixed_precision_on`
     **shape,  # width, heads, layers of the students
 ) -> tuple:  # (features of the unseen texts (S, T, D), losses (steps, S)); student: seed by seed, its sizes
     "Train a student for each seed and number of tuples, side by side."
@@ -146,10 +148,11 @@ def teach_language(
     tokenizer, teach = draws.spoken[0][0], TEACHINGS["both" if incomplete else teaching]
     english, picture, shape = english.to(device), picture.to(device), dict(shape, end=tokenizer.end)
     students = TextStudents(draws.seeds.tolist(), tokenizer.vocab_size, english.shape[1], **shape).to(device)
+    forward = in_precision(students, device, precision)
 
     def losses(step):
         tokens, at, known = draws(step)
-        return teach(students(tokens), english[at], picture[at], known)
+        return teach(forward(tokens), english[at], picture[at], known)
 
     history = train_students(students, losses, steps, learning_rate)
     with torch.no_grad():
@@ -241,6 +244,7 @@ def guess_language(
     learning_rate: float = 6e-3,
     languages: dict = None,  # As in `teach_language`
     device: str = "cpu",
+    precision: str = "float32",  # Of the students' products, as in `mixed_precision_on`
     **shape,  # width, heads, layers of the students
 ) -> tuple:  # (features of the unseen texts (S, T, D), losses (steps, S)); students as in `teach_language`
     "Students that learn to guess hidden words, and then a linear map to English (thesis, section 3.1.4)."
@@ -253,7 +257,7 @@ def guess_language(
     def losses(step):
         tokens, _, _ = draws(step)
         _, hidden = hide_words(tokens, mask, tokenizer.start, hide)
-        return guess_losses(students, tokens, hidden, mask)
+        return guess_losses(students, tokens, hidden, mask, precision)
 
     history = train_students(students, losses, steps, learning_rate)
     with torch.no_grad():

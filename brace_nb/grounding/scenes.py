@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.training import train
+from ..core.training import in_precision, train
 from ..foundations import as_generator, place
 from ..core.arrays import as_tensor, check_finite
 from brace_nb.core.arguments import (
@@ -250,13 +250,14 @@ def train_decoder(
     batch_size: int = 64,
     learning_rate: float = 2e-3,  # At the start; it falls to 0 on half a cosine
     seed: int = 0,  # Of the batches
+    precision: str = "float32",  # Of the model's products, as in `mixed_precision_on`
 ) -> list:  # Mean loss of each batch, before its update
     "Adam over random batches."
-    generator = as_generator(seed)
+    generator, forward = as_generator(seed), in_precision(model, inputs.device, precision)
 
     def batch_loss(step):
         rows = torch.randint(len(inputs), (batch_size,), generator=generator).to(inputs.device)
-        return loss(model(inputs[rows]), target[rows]).mean()
+        return loss(forward(inputs[rows]), target[rows]).mean()
 
     def half_cosine(step):
         return learning_rate * (1 + math.cos(math.pi * step / steps)) / 2

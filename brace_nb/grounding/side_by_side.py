@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
+from ..core.training import in_precision
 from ..core.training import train as run_steps
 from brace_nb.grounding.proof_of_concept import (
     NoisyEncoders,
@@ -180,6 +181,7 @@ def train_noisy_side_by_side(
     features: int = 16,  # F
     noise: float = 0.2,  # Standard deviation per dimension
     device: str = "cpu",
+    precision: str = "float32",  # Of the encoders' products, as in `mixed_precision_on`
 ) -> list:  # For each run a list of seeds' histories, each as of `train_noisy_encoders`
     "`train_noisy_encoders` for many runs and seeds at once."
     _check_training(steps, batch_size, items)
@@ -187,10 +189,11 @@ def train_noisy_side_by_side(
     losses = [_losses_of(len(seeds), n, batch_size, features, **run) for run in runs]
     losses, values = torch.nn.ModuleList(losses).to(device), []
     measures, histories = [run.get("measure", "pairwise") for run in runs], [[] for _ in stack.models]
+    forward = in_precision(stack, device, precision)
 
     def of_batch(step):
         rows = torch.stack([torch.randperm(items, generator=m.generator)[:batch_size] for m in stack.models])
-        parts = stack(rows).split(len(seeds))
+        parts = forward(rows).split(len(seeds))
         values[:] = [loss(xs) for loss, xs in zip(losses, parts)]
         return torch.cat(values).sum()
 

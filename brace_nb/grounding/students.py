@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ..core.arguments import checked, floats, integers, positive, tensors
 from ..core.arrays import one_type
-from ..core.training import train
+from ..core.training import in_precision, train
 
 # %% auto #0
 __all__ = ['TEACHINGS', 'TextStudents', 'contrasts', 'cube_contrasts', 'train_students', 'hide_words', 'guess_losses']
@@ -246,18 +246,23 @@ def hide_words(
     return tokens.masked_fill(hidden, mask), hidden
 
 
+def _guesses(students, tokens, at):
+    "Logits of all tokens at some places."
+    return torch.einsum("sbmw,svw->sbmv", students.states(tokens, at), students.tokens)
+
+
 @checked(tokens=integers("S B L"))
 def guess_losses(
     students: TextStudents,
     tokens: Tensor,  # int64, shape (S, B, L)
     hidden: Tensor,  # bool, shape (S, B, L)
     mask: int,  # Id that stands for a hidden token
+    precision: str = "float32",  # Of the students' products, as in `mixed_precision_on`
 ) -> Tensor:  # Nats a hidden word, shape (S,)
     "Loss of guessing the hidden words of each student's texts."
     most = max(1, int(hidden.sum(-1).max()))
     at = hidden.int().argsort(dim=-1, descending=True, stable=True)[..., :most]
     counts, target = hidden.gather(-1, at), tokens.gather(-1, at)
-    states = students.states(tokens.masked_fill(hidden, mask), at)
-    logits = torch.einsum("sbmw,svw->sbmv", states, students.tokens)
+    logits = in_precision(_guesses, tokens.device, precision)(students, tokens.masked_fill(hidden, mask), at)
     losses = F.cross_entropy(logits.flatten(0, 2), target.flatten(), reduction="none").view(target.shape)
     return (losses * counts).sum((1, 2)) / counts.sum((1, 2)).clamp(min=1)

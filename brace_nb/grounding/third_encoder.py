@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.training import Bar, train
+from ..core.training import Bar, in_precision, train
 from ..foundations import batch_ids, build_encoder, encode_tokens, learning_rate, make_optimizer
 from ..ndim import cube
 from ..core.arguments import checked, tensors
@@ -96,14 +96,16 @@ def train_third_encoder(
     look=None,  # Function: student -> dict of numbers, such as retrieval on unseen tuples
     look_every: int = 0,  # Steps between two looks; 0: before and after the training only
     progress: bool = False,  # Show a bar
+    precision: str = "float32",  # Of the student's products, as in `mixed_precision_on`
 ) -> tuple:  # (a dict a step: step, loss, and `cube_summary`; a dict a look: step, and what `look` says)
     "Train a text tower towards frozen encoders of the same tuples (thesis, section 3.1)."
     _check_frozen(frozen)
-    features, history, looks = [], [], []
+    features, history, looks, device = [], [], [], frozen[0].device
+    encode = in_precision(encode_tokens, device, precision)
 
     def batch_loss(step):
-        rows, tokens = (v.to(frozen[0].device) for v in batches(step))
-        features[:] = [*(f[rows] for f in frozen), F.normalize(encode_tokens(student, tokens), dim=-1)]
+        rows, tokens = (v.to(device) for v in batches(step))
+        features[:] = [*(f[rows] for f in frozen), F.normalize(encode(student, tokens), dim=-1)]
         return loss(features)
 
     def follow(state):

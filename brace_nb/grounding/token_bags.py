@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.training import train
+from ..core.training import in_precision, train
 from ..foundations import pairwise_clip_loss
 
 # %% auto #0
@@ -68,6 +68,7 @@ def train_bags(
     weight_decay: float = 0.01,
     seed: int = 0,  # Of weights and batches
     device: str = "cpu",
+    precision: str = "float32",  # Of the model's products, as in `mixed_precision_on`
 ) -> dict:  # Tokens (V, D) of the first language, texts (N, D) of it, images (N, D), val_loss, loss (steps,)
     "Mean-of-token text encoders and a linear map of frozen pictures, trained with the pairwise CLIP loss."
     _check_bags(images, bags, vocabulary)
@@ -75,16 +76,16 @@ def train_bags(
     learn, val = (torch.as_tensor(np.asarray(rows)) for rows in (train_rows, val_rows))
     x, *bags = (v.to(device) for v in (x, *bags))
     model = TokenBags(len(bags), vocabulary, images.shape[1], seed).to(device)
+    forward = in_precision(model, device, precision)
 
     def batch_loss(step):
         rows = learn[torch.from_numpy(rng.permutation(len(learn))[:batch_size])]
-        return pairwise_clip_loss(model(x[rows], [b[rows] for b in bags]), scale)
+        return pairwise_clip_loss(forward(x[rows], [b[rows] for b in bags]), scale)
 
     optimizer = torch.optim.AdamW(model.parameters(), learning_rate, weight_decay=weight_decay, fused=True)
     losses = train(batch_loss, optimizer, steps)
     with torch.no_grad():
         views = model(x, bags)
-        val_loss = float(pairwise_clip_loss(views[:, val], scale))
+        told = dict(val_loss=float(pairwise_clip_loss(views[:, val], scale)), loss=np.array(losses))
     found = dict(tokens=model.tables[0].weight.detach(), images=views[0], texts=views[1])
-    found = {name: t.cpu().numpy().copy() for name, t in found.items()}
-    return found | dict(val_loss=val_loss, loss=np.array(losses))
+    return {name: t.cpu().numpy().copy() for name, t in found.items()} | told

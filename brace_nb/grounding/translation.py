@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.arrays import check_finite, one_type, widen
-from ..core.training import mixed_precision_on, train
+from ..core.training import in_precision, train
 from brace_nb.grounding.bridges import (
     BRIDGES,
     encode_inputs,
@@ -196,6 +196,7 @@ def train_whole_model(
     _check_whole(ids, frozen, batch_size, accumulate)
     model.tower[0].requires_grad_(False)
     order, features, history = torch.Generator().manual_seed(seed), [], []
+    forward = in_precision(model, ids.device, precision)
 
     def of_batch(rows, written):
         features[:] = [*(f[rows] for f in frozen), written]
@@ -203,8 +204,7 @@ def train_whole_model(
 
     def batch_loss(step):
         rows = [torch.randperm(len(ids), generator=order)[:batch_size] for _ in range(accumulate)]
-        with mixed_precision_on(ids.device, precision):
-            written = model(trim_padding(ids[torch.cat(rows)]), lean=True).float().split(batch_size)
+        written = forward(trim_padding(ids[torch.cat(rows)]), lean=True).split(batch_size)
         return sum(map(of_batch, rows, written)) / accumulate
 
     def note(state):
