@@ -216,7 +216,8 @@ def test_a_training_on_a_simulated_gpu_is_that_on_the_cpu(training):
     here = np.array(training("cpu"), float)
     with simulated_gpu():
         there = np.array(training("cuda"), float)
-    assert np.isfinite(here).all() and np.allclose(here, there, rtol=1e-4, atol=1e-5)
+    rtol = 1e-3 if training is distilled else 1e-4  # Muon makes its steps orthogonal in bfloat16
+    assert np.isfinite(here).all() and np.allclose(here, there, rtol=rtol, atol=1e-5)
 
 
 MEASURES = {

@@ -32,9 +32,7 @@ from brace_nb.evaluation import (
     null_sd,
     permuted_cka,
 )
-from brace_nb.evaluation import long_rows
-from brace_nb.evaluation.long_rows import CompiledRows, LongRows
-from brace_nb.evaluation.similarity_index import centered_gram
+from brace_nb.evaluation import long_rows, similarity_index
 
 quick = settings(max_examples=40, deadline=None)
 shapes = st.tuples(st.integers(4, 12), st.integers(1, 9), st.integers(1, 9), st.integers(0, 10**6))
@@ -129,7 +127,7 @@ def test_blocks_of_rows_change_nothing(n, unbiased, monkeypatch):
 
 
 @pytest.mark.parametrize("unbiased", [True, False])
-@pytest.mark.parametrize("rows", [LongRows, CompiledRows])
+@pytest.mark.parametrize("rows", [long_rows.LongRows, long_rows.CompiledRows])
 def test_long_rows_are_the_upper_half_of_centered_gram_matrices(rows, unbiased):
     layers = [noise(45, d, seed=d) + 3 for d in (1, 6, 50)]
     for groups in ([[(0, 20), (20, 40), (40, 45)]], [[(0, 30)], [(30, 45)]]):
@@ -137,7 +135,7 @@ def test_long_rows_are_the_upper_half_of_centered_gram_matrices(rows, unbiased):
         for group in groups:
             long = made.fill(group).clone()
             for x, row in zip(layers, long):
-                gram = centered_gram(x, unbiased)
+                gram = similarity_index.centered_gram(x, unbiased)
                 for (i, j), part in zip(group, row.split([(j - i) * j for i, j in group])):
                     want = gram[:j, i:j].clone()
                     want[:i] *= math.sqrt(2)
