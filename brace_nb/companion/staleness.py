@@ -47,7 +47,8 @@ def digest(
 @lru_cache(maxsize=None)
 def _data(path: str, moved: str) -> str:
     "Digest of a data folder, once a process; `moved` is what BRACE_NB_DATA puts in place of `data`."
-    return digest(Path(moved) / Path(path).name if moved else root() / path)
+    folder = Path(moved) / Path(path).name if moved else root() / path
+    return digest(folder) if folder.exists() else "missing"  # who reads it says so, and only he fails
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #2da7bf2d
 PACKAGES = (
