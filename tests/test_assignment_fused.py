@@ -4,7 +4,11 @@
 checks, which needs no card either.
 """
 
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import made_triton
 import numpy as np
@@ -75,11 +79,12 @@ needs_triton = pytest.mark.skipif(
 
 
 @needs_triton
-@pytest.mark.parametrize("kind", FUSED)
-def test_a_fused_kernel_in_the_interpreter_of_triton(kind, monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(fused_kernels, "tl", None)
-    check_fused(in_triton, kind, (2, 4, 7), torch.float64)
+def test_fused_kernels_in_the_interpreter_of_triton():
+    "In a process of its own: the interpreter changes `triton.language` for good."
+    check = "check_fused(in_triton, kind, (2, 4, 7), torch.float64)"
+    code = f"from test_assignment_fused import *\nfor kind in FUSED: {check}"
+    told = os.environ | dict(TRITON_INTERPRET="1")
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent, env=told)
 
 
 @needs_triton
