@@ -456,7 +456,7 @@ LEFT_OUT = {
     "ndim": {},
     "assignment": {
         "inverse_document_frequency sentence_encoder": "need a sentence encoder",
-        "read_judgements": "files",
+        "load_networks read_judgements save_networks": "files",
         "train_network train_networks train_six_layers": "train",
     },
     "evaluation": {

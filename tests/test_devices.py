@@ -487,7 +487,8 @@ NO_MIXED = {  # experiments that train and follow `device` in float32 with every
         foundations/encoder foundations/small_encoders""",
     "`distil_encoder` follows the device by itself": "evaluation/distilled",
     "rounded scores tie, and ties are what it asks about": """
-        assignment/loss_training assignment/network_losses grounding/detection_formats""",
+        assignment/loss_training assignment/network_losses assignment/network_shapes
+        grounding/detection_formats""",
     "its matrices are too small to gain": """
         assignment/network grounding/token_bags grounding/loss_variants grounding/proof_of_concept
         grounding/proof_of_concept_measures grounding/relations grounding/utilization ndim/james_stein""",
