@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from brace_nb.assignment import AssignmentNetwork, assign, train_networks, train_six_layers
 from brace_nb.codes import CodeEncoder, binarize, nearest, nearest_by_product, pack, untrained_heads
-from brace_nb.companion import AddedMemory, clock_of, find_experiments, measured_on, root
+from brace_nb.companion import AddedMemory, clock_of, find_experiments, load_profile, measured_on, root
 from brace_nb.core import train
 from brace_nb.evaluation import cka_matrix
 from brace_nb.foundations import EncoderConfig, TrainingConfig, build_encoder, clip_loss, load_emoji
@@ -514,6 +514,19 @@ def test_every_experiment_that_trains_follows_precision_or_says_why_not():
     gpu = find_experiments("gpu")
     assert all(gpu[n].values["precision"] == "auto" for n in mixed)
     assert all(e.values["precision"] == "float32" for n, e in found.items() if n in mixed)
+
+
+AS_THEY_ARE = {  # experiments that learn and are no larger with the profile gpu
+    "foundations/losses": "gradients of formulas, on a few points",
+    "grounding/runs_features": "features that others train on",
+    "grounding/proof_of_concept_measures": "its runs are those of grounding/proof_of_concept",
+}
+
+
+def test_every_trained_study_is_larger_with_the_profile_gpu_or_says_why_not():
+    larger = load_profile("gpu").experiments.keys()
+    learns = {n for n, e in find_experiments("cpu").items() if LEARNS.search(sources_of(e)[1])}
+    assert len(learns) > 40 and learns - larger == AS_THEY_ARE.keys()
 
 
 @pytest.mark.parametrize(
