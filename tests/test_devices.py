@@ -496,7 +496,8 @@ NO_MIXED = {  # experiments that train and follow `device` in float32 with every
     "the sources' own data, whose numbers are to be met": "paper/heads paper/languages paper/six paper/sweep",
 }
 LEARNS = re.compile(
-    r"\.fit\(|\btrain(_(?!bpe)\w+)?\(|\b(teach|guess)_language\(|\btraining_path\(|\bdistil_encoder\(|detector_study\("
+    r"\.fit\(|\btrain(_(?!bpe)\w+)?\(|\b(teach|guess)_language\(|\btraining_path\("
+    r"|\bdistil_encoder\(|detector_study\("
 )
 
 
