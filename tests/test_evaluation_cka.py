@@ -32,7 +32,7 @@ from brace_nb.evaluation import (
     null_sd,
     permuted_cka,
 )
-from brace_nb.evaluation import long_rows, similarity_index
+from brace_nb.evaluation import long_rows, row_kernels, similarity_index
 
 quick = settings(max_examples=40, deadline=None)
 shapes = st.tuples(st.integers(4, 12), st.integers(1, 9), st.integers(1, 9), st.integers(0, 10**6))
@@ -122,24 +122,52 @@ def test_blocks_of_rows_change_nothing(n, unbiased, monkeypatch):
     monkeypatch.setattr(
         long_rows, "strips", lambda n, layers: [[(i, min(i + 13, n))] for i in range(0, n, 13)]
     )
+    monkeypatch.setattr(long_rows, "MOST_NUMBERS", 1)
     monkeypatch.setattr(long_rows, "COLUMNS", 50)
     assert (cka_matrix(a, b, unbiased) - want).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("unbiased", [True, False])
-@pytest.mark.parametrize("rows", [long_rows.LongRows, long_rows.CompiledRows])
-def test_long_rows_are_the_upper_half_of_centered_gram_matrices(rows, unbiased):
+@pytest.mark.parametrize("groups", [[[(0, 20), (20, 40), (40, 45)]], [[(0, 30)], [(30, 45)]]])
+def test_long_rows_are_the_upper_half_of_centered_gram_matrices(groups, unbiased):
     layers = [noise(45, d, seed=d) + 3 for d in (1, 6, 50)]
-    for groups in ([[(0, 20), (20, 40), (40, 45)]], [[(0, 30)], [(30, 45)]]):
-        made = rows(layers, unbiased, torch.float64, groups)
-        for group in groups:
-            long = made.fill(group).clone()
-            for x, row in zip(layers, long):
-                gram = similarity_index.centered_gram(x, unbiased)
-                for (i, j), part in zip(group, row.split([(j - i) * j for i, j in group])):
-                    want = gram[:j, i:j].clone()
-                    want[:i] *= math.sqrt(2)
-                    assert (part.view(j, j - i) - want).abs().max() < 1e-11
+    made = long_rows.LongRows(layers, unbiased, torch.float64, groups)
+    for group in groups:
+        long = made.fill(group).clone()
+        for x, row in zip(layers, long):
+            gram = similarity_index.centered_gram(x, unbiased)
+            for (i, j), part in zip(group, row.split([(j - i) * j for i, j in group])):
+                want = gram[:j, i:j].clone()
+                want[:i] *= math.sqrt(2)
+                assert (part.view(j, j - i) - want).abs().max() < 1e-11
+
+
+@pytest.mark.parametrize("unbiased", [True, False])
+@pytest.mark.parametrize("groups", [[(0, 45)], [(0, 16), (16, 32), (32, 45)]])
+@pytest.mark.parametrize("dtype, close", [(torch.float64, 1e-11), (torch.float32, 2e-5)])
+def test_triangles_are_the_lower_half_of_centered_gram_matrices(groups, unbiased, dtype, close):
+    layers = [noise(45, d, seed=d) + 3 for d in (1, 6, 6, 50)]
+    made = long_rows.Triangles(layers, unbiased, dtype, groups)
+    found = torch.cat([made.fill(group).clone() for group in groups], 1)
+    rows, cols = np.tril_indices(45)
+    for x, row, own, squares in zip(layers, found, made.own, made.squares):
+        gram = similarity_index.centered_gram(x, unbiased)
+        want = torch.from_numpy(np.where(rows == cols, 1, math.sqrt(2))) * gram[rows, cols]
+        assert (row - want).abs().max() < close * want.abs().max()
+        assert torch.isclose(own, gram.square().sum(), rtol=close)
+        assert torch.allclose(squares.double(), (x - x.mean(0)).square().sum(1), rtol=close)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 63, 64, 65, 130])
+@pytest.mark.parametrize("d", [1, 15, 16, 100])
+def test_the_lower_triangle_is_a_product_of_rows(n, d):
+    up = -(-n // 4) * 4
+    c, gram = np.zeros((up, d), np.float32), np.full((up, up), np.nan, np.float32)
+    c[:n] = np.random.default_rng(n).normal(size=(n, d))
+    row_kernels.lower_gram(c, gram, 0, n)
+    want = c.astype(float) @ c.T.astype(float)
+    low = np.tril_indices(n)
+    assert abs(gram[low] - want[low]).max() <= 1e-6 * max(1, abs(want).max())
 
 
 def test_same_model_is_computed_once_and_symmetric():

@@ -20,21 +20,26 @@ _EMPTY = dict(measured=None, null=None, note="")
 _SAID = ("kind", "source", "where", "says", "unit", "tolerance", "test", "needs", "experiment")
 
 
+def _judged(row: dict, record: dict) -> dict:
+    "Verdict and words for what was recorded."
+    found = dict(verdict=verdict(row, record["measured"], record.get("null")))
+    found["text"] = measured_text(row, record["measured"])
+    if record.get("null") is not None:
+        found["null_text"] = measured_text(row, record["null"])
+    return found
+
+# %% ../../nbs/7_companion/04_ledger_pages.ipynb #c83a1f55
 def _entry(id: str, row: dict, record: dict) -> dict:
     "A row of the ledger: what the source says, what we measured, the verdict of the two as they stand."
     entry = dict(id=id) | {key: row.get(key) for key in _SAID} | dict(accepted=row["verdict"])
     entry |= dict(text=None, verdict="not run")
     entry |= {k: row[k] for k in ("under",) if k in row} | {k: record.get(k) for k in _EMPTY}
-    if record["measured"] is not None:
-        try:
-            entry["verdict"] = verdict(row, record["measured"], record.get("null"))
-            entry["text"] = measured_text(row, record["measured"])
-            if record.get("null") is not None:
-                entry["null_text"] = measured_text(row, record["null"])
-        except ValueError as error:
-            cure = f"Run {row['experiment']} again."
-            raise ValueError(f"row {id!r} of data/claims/{row['source']}.yaml: {error} {cure}") from None
-    return entry
+    if record["measured"] is None:
+        return entry
+    try:
+        return entry | _judged(row, record)
+    except ValueError as error:
+        return entry | _EMPTY | dict(note=f"{error} Run {row['experiment']} again.")
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #a09e2cb5
 def ledger(
@@ -50,10 +55,11 @@ def problems(
     rows: list[dict],  # A ledger
     exact_only: bool = False,  # Judge verdicts only where data and scale do not matter (for tiny profiles)
 ) -> list[str]:  # Empty when all is well
-    "Rows whose experiment said nothing and verdicts that are not the accepted ones (`not run` is one)."
+    "Rows whose experiment said nothing that fits, and verdicts that are not the accepted ones."
     silent = [r for r in rows if r["experiment"] and r["measured"] is None and r["accepted"] != "not run"]
     judged = [r for r in rows if r["measured"] is not None and (r["needs"] == "nothing" or not exact_only)]
-    return [f"{r['id']}: experiment {r['experiment']} did not record it" for r in silent] + [
+    why = {r["id"]: r["note"] or f"experiment {r['experiment']} did not record it" for r in silent}
+    return [f"{id}: {what}" for id, what in why.items()] + [
         f"{r['id']}: verdict is now {r['verdict']!r}, data/claims/{r['source']}.yaml accepts "
         f"{r['accepted']!r} (measured {r['text']})"
         for r in judged
@@ -126,7 +132,7 @@ def _found(r: dict) -> str:
         under = r.get("under", {})
         who = "".join(f"; `PROFILE={p}` measures it" for p in under if p != "nobody")
         who += f"; nobody else can run it: {under['nobody']}" if "nobody" in under else ""
-        return f"needs {_cell(r['needs'])}{who}"
+        return _cell(r["note"]) or f"needs {_cell(r['needs'])}{who}"
     null = f"<br>null: {_cell(r['null_text'])}" if r.get("null_text") else ""
     note = f"<br>{_cell(r['note'])}" if r["note"] else ""
     return _cell(r["text"]) + null + note

@@ -25,9 +25,7 @@ def notebook_environment(
     threads: int = 1,  # Of every library
 ) -> dict[str, str]:  # Variables for `os.environ`
     "The surroundings of every run."
-    fixed = dict(
-        PYTHONHASHSEED="0", OMP_WAIT_POLICY="PASSIVE", MPLBACKEND="module://matplotlib_inline.backend_inline"
-    )
+    fixed = dict(PYTHONHASHSEED="0", MPLBACKEND="module://matplotlib_inline.backend_inline")
     return fixed | dict.fromkeys(THREAD_VARIABLES, str(threads))
 
 
