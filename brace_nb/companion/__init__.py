@@ -18,6 +18,7 @@ __getattr__, __dir__, __all__ = lazy(
     conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
     claims="APART KINDS VERDICTS holds is_number load_claims measured_text record row_faults verdict",
     ledger_pages="by_kind counts ledger problems to_index to_page to_text write_ledger",
+    replications="agreed judged keep_replication load_replications processor",
     dependencies="code_closure code_digest imports lazy_table module_of",
     cells="code_cells parameters says",
     experiments=(
