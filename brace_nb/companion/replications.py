@@ -55,6 +55,9 @@ def load_replications(
     return {file["processor"]: file["rows"] for file in files}
 
 # %% ../../nbs/7_companion/03b_replications.ipynb #9a3c0015
+_ALIKE = ("nothing", "timing")  # a proof is the same everywhere, a clock nowhere
+
+
 def processor() -> str:
     "This machine's processor, by name, family and model where Linux tells."
     said = {}
@@ -73,7 +76,7 @@ def keep_replication(
     folder: Path | str | None = None,  # `data/replications` when None
 ) -> Path:  # The file
     "Write what a run measured, so that later verdicts have to agree with it."
-    kept = {r["id"]: r for r in rows if r["measured"] is not None and r["needs"] != "nothing"}
+    kept = {r["id"]: r for r in rows if r["measured"] is not None and r["needs"] not in _ALIKE}
     records = {id: {key: r[key] for key in ("measured", "null")} for id, r in kept.items()}
     path = _folder(folder) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
