@@ -186,6 +186,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                  'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._lower_prices': ( '4_assignment/exact_kernels.html#_lower_prices',
                                                                                                         'brace_nb/assignment/exact_kernels.py'),
+                                                   'brace_nb.assignment.exact_kernels._nearest': ( '4_assignment/exact_kernels.html#_nearest',
+                                                                                                   'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._read_costs': ( '4_assignment/exact_kernels.html#_read_costs',
                                                                                                       'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._room': ( '4_assignment/exact_kernels.html#_room',

@@ -105,7 +105,7 @@ def in_pieces(
     size: int,  # Numbers of an item
 ):  # The largest answer
     "Work on all items, in as many threads as torch and numba allow once that pays."
-    threads = min(torch.get_num_threads(), _limit(), count) if count * size > 1 << 12 else 1
+    threads = min(torch.get_num_threads(), _limit(), count) if count * size > 1 << 13 else 1
     if threads == 1 and count * size <= 1 << 18:
         return work(0, count) or 0
     least = -(-(1 << 11) // size)  # less is not worth a call

@@ -123,47 +123,52 @@ def _lower_prices(c, x, y, v, free, n_free):
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #929df85e
 def _least(d):
-    "Smallest entry that is not -inf; four lanes."
+    "The smallest entry; four lanes."
     a, b, c, e = np.inf, np.inf, np.inf, np.inf
     for j in range(0, d.size // 4 * 4, 4):
-        a = min(a, d[j] if d[j] > -np.inf else np.inf)
-        b = min(b, d[j + 1] if d[j + 1] > -np.inf else np.inf)
-        c = min(c, d[j + 2] if d[j + 2] > -np.inf else np.inf)
-        e = min(e, d[j + 3] if d[j + 3] > -np.inf else np.inf)
+        a = min(a, d[j])
+        b = min(b, d[j + 1])
+        c = min(c, d[j + 2])
+        e = min(e, d[j + 3])
     for j in range(d.size // 4 * 4, d.size):
-        a = min(a, d[j] if d[j] > -np.inf else np.inf)
+        a = min(a, d[j])
     return min(min(a, b), min(c, e))
 
+
+def _nearest(d, least, y):
+    "First free column at the least distance, else the first at it."
+    free = taken = d.size
+    for j in range(d.size):
+        at = j if d[j] == least else d.size
+        taken = min(taken, at)
+        free = min(free, at if y[j] < 0 else d.size)
+    return free if free < d.size else taken
+
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #a4cf14fc
-def _shortest_path(c, start, y, v, d, before, done, length):
+def _shortest_path(c, start, y, v, d, before, done, length, price):
     "The end of a cheapest path from a free row to a free column, prices updated; -1 when there is none."
-    i, offset, n = start, 0.0, 0
+    i, offset, n, pick = start, 0.0, 0, -1
     d[:] = np.inf
     while True:
-        for j in range(v.size):  # d is -inf where a column is done
+        for j in range(v.size):  # v is -inf where a column is done
             reduced = c[i, j] - v[j] - offset
             better = reduced < d[j]
             d[j] = reduced if better else d[j]
             before[j] = i if better else before[j]
-        least, pick = _least(d), -1
+        least = _least(d)
         if least == np.inf:
-            return -1
-        for j in range(v.size):
-            if d[j] == least and (pick < 0 or y[j] < 0):
-                pick = j
-                if y[j] < 0:
-                    break
+            break
+        pick = _nearest(d, least, y)
         if y[pick] < 0:
             break
-        done[n] = pick
-        length[n] = least
-        d[pick] = -np.inf
+        done[n], length[n], price[n] = pick, least, v[pick]
+        n += 1
         i = y[pick]
         offset = c[i, pick] - v[pick] - least
-        n += 1
+        d[pick], v[pick] = np.inf, -np.inf
     for k in range(n):
-        v[done[k]] += length[k] - least
-    return pick
+        v[done[k]] = price[k] + (length[k] - least)
+    return pick if least < np.inf else -1
 
 
 def _augment(x, y, before, start, j):
@@ -208,7 +213,7 @@ def _begin(c, x, y, v, before, free):
     return n_free
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #075c05ad
-def _exact(c, x, forbidden, v, d, length, y, before, done, free):
+def _exact(c, x, forbidden, v, d, length, price, y, before, done, free):
     "Column of every row of c (rows <= columns, float64) at the least sum; a dual bound, NaN when infeasible."
     for i in range(x.size):
         x[i] = -1
@@ -220,7 +225,7 @@ def _exact(c, x, forbidden, v, d, length, y, before, done, free):
     if not forbidden and v.size > 1:
         n_free = _begin(c, x, y, v, before, free)
     for f in range(n_free):
-        j = _shortest_path(c, free[f], y, v, d, before, done, length)
+        j = _shortest_path(c, free[f], y, v, d, before, done, length, price)
         if j < 0:
             return np.nan
         _augment(x, y, before, free[f], j)
@@ -260,22 +265,21 @@ def _write_none(b, pairs, facts):
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #aafbf9b2
 def _room(n, m):
     "Arrays to work in for n rows and m >= n columns, from two blocks of memory."
-    floats, ints = np.empty((n + 3) * m), np.empty(5 * m, np.int64)
-    s, v = floats[: n * m].reshape(n, m), floats[n * m : -2 * m]
-    x, y, before = ints[:n], ints[m : 2 * m], ints[2 * m : 3 * m]
-    return s, x, v, floats[-2 * m : -m], floats[-m:], y, before, ints[3 * m : 4 * m], ints[4 * m :]
+    floats, ints = np.empty((n + 4) * m), np.empty(5 * m, np.int64)
+    f, i = floats[n * m :].reshape(4, m), ints.reshape(5, m)
+    return floats[: n * m].reshape(n, m), i[0, :n], f[0], f[1], f[2], f[3], i[1], i[2], i[3], i[4]
 
 
 def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
     "Pairs (2, B, k), total and gap (2, B) of matrices start..stop of c (B, h, w); the worst status."
     h, w, worst = c.shape[1], c.shape[2], 0
-    s, x, v, d, length, y, before, done, free = _room(min(h, w), max(h, w))
+    s, x, v, d, length, price, y, before, done, free = _room(min(h, w), max(h, w))
     for b in range(start, stop):
         status = _read_costs(c, b, -sign, h > w, s)
         worst = max(worst, status)
         if status == 2:
             continue
-        bound = -_exact(s, x, status == 1, v, d, length, y, before, done, free)
+        bound = -_exact(s, x, status == 1, v, d, length, price, y, before, done, free)
         if np.isnan(bound):
             _write_none(b, pairs, facts)
         else:
@@ -288,11 +292,11 @@ def solve_one(c, sign, rows, cols):
     "Write the pairs of one matrix (h, w); its total and gap, which is NaN when there is more to say."
     h, w = c.shape
     one, flip = c.reshape(1, h, w), h > w
-    s, x, v, d, length, y, before, done, free = _room(min(h, w), max(h, w))
+    s, x, v, d, length, price, y, before, done, free = _room(min(h, w), max(h, w))
     status = _read_costs(one, 0, -sign, flip, s)
     if status > 0:
         return 0.0, np.nan
-    bound = -_exact(s, x, status > 0, v, d, length, y, before, done, free)
+    bound = -_exact(s, x, status > 0, v, d, length, price, y, before, done, free)
     return _write_exact(one, 0, sign, x, flip, bound, before, rows, cols)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #b4f10f55
@@ -300,13 +304,13 @@ def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
     "As `solve_exact`, and the prices of all rows (B, h) and columns (B, w), in units of c."
     h, w, worst = c.shape[1], c.shape[2], 0
     n, m = min(h, w), max(h, w)
-    s, x, v, d, length, y, before, done, free = _room(n, m)
+    s, x, v, d, length, price, y, before, done, free = _room(n, m)
     for b in range(c.shape[0]):
         status = _read_costs(c, b, -sign, h > w, s)
         worst = max(worst, status)
         if status == 2:
             continue
-        bound = -_exact(s, x, status == 1, v, d, length, y, before, done, free)
+        bound = -_exact(s, x, status == 1, v, d, length, price, y, before, done, free)
         if np.isnan(bound):
             _write_none(b, pairs, facts)
             continue
@@ -320,7 +324,7 @@ def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
     return worst
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #acfb6989
-CALLED = (_least, _shortest_path, _exact, solve_exact, solve_one, solve_prices)
+CALLED = (_least, _nearest, _shortest_path, _exact, solve_exact, solve_one, solve_prices)
 INLINED = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _augment, _dual_bound, _begin)
 INLINED += (_write_exact, _write_none, _room)
 KERNELS = CALLED + INLINED

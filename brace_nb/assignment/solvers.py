@@ -129,17 +129,18 @@ def _by_kernel(cost, sign, kernel, count, weight, sweeps):
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #09002b60
 _FLOAT64, _FLOAT32, _INT64 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64)
-_ARRAY, _empty, _float, _TRUE, _new = np.ndarray, np.empty, np.float64, np.True_, tuple.__new__
+_empty, _float, _TRUE, _new = np.empty, np.float64, np.True_, tuple.__new__
 
 
 def _one_exact(cost, sign):
     "The exact answer for one array (h, w) that can be read in place; None for all that needs a closer look."
-    if type(cost) is not _ARRAY or not cost.flags.carray:
+    dtype = cost.dtype  # a foreign byte order is another object
+    if dtype is not _FLOAT64 and dtype is not _FLOAT32 or cost.ndim != 2 or not cost.flags.carray:
         return None
-    dtype, shape = cost.dtype, cost.shape  # a foreign byte order is another object
-    if dtype is not _FLOAT64 and dtype is not _FLOAT32 or len(shape) != 2 or 0 in shape:
+    h, w = cost.shape
+    k = h if h < w else w
+    if not k:
         return None
-    k = min(shape)
     rows, cols = _empty(k, _INT64), _empty(k, _INT64)
     total, gap = compiled(solve_one)(cost, sign, rows, cols)
     if gap != gap:
@@ -255,10 +256,9 @@ def assign(
     if given != _USUAL or type(steps) is not int or type(lookahead) is not int or type(sweeps) is not int:
         _check_options(*given)
     sign = 1.0 if maximize else -1.0
-    if method == "exact" and cost_limit is None:
+    if type(cost) is np.ndarray and method == "exact" and cost_limit is None:
         found = _one_exact(cost, sign)
-        if found is not None:
-            return found
+        return _by_kernel(cost, sign, solve_exact, 0, 0.0, 0) if found is None else found
     options = dict(select=select, steps=steps, factor=factor, lookahead=lookahead)
     options |= dict(temperature=temperature, noise=noise, coldest=coldest, seed=seed)
     return _assign(cost, sign, method, options, sweeps, cost_limit)
