@@ -1909,6 +1909,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                  'brace_nb/companion/runner.py'),
                                            'brace_nb.companion.runner._place': ( '7_companion/runner.html#_place',
                                                                                  'brace_nb/companion/runner.py'),
+                                           'brace_nb.companion.runner.keep_freed_memory': ( '7_companion/runner.html#keep_freed_memory',
+                                                                                            'brace_nb/companion/runner.py'),
                                            'brace_nb.companion.runner.notebook_environment': ( '7_companion/runner.html#notebook_environment',
                                                                                                'brace_nb/companion/runner.py'),
                                            'brace_nb.companion.runner.package_of': ( '7_companion/runner.html#package_of',

@@ -73,7 +73,7 @@ class Follow:
     def look(self) -> None:
         "Report what changed since the last look; a sign of life every half minute."
         for name, e in self.todo.items():
-            if now := self._news(e):
+            if self.states.get(name, "running") == "running" and (now := self._news(e)):
                 self._report(name, now)
         if time.time() - self.beat > 30:
             self.tell("running: " + ", ".join(n for n, s in self.states.items() if s == "running"))

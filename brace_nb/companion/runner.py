@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -15,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['THREAD_VARIABLES', 'notebook_environment', 'set_threads', 'package_of', 'CellTimeout', 'run_notebook']
+__all__ = ['THREAD_VARIABLES', 'notebook_environment', 'set_threads', 'keep_freed_memory', 'package_of', 'CellTimeout',
+           'run_notebook']
 
 # %% ../../nbs/7_companion/08a_runner.ipynb #f804847b
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -41,6 +43,17 @@ def set_threads(
         sys.modules["torch"].set_num_threads(threads)
     if "numba" in sys.modules:
         sys.modules["numba"].config.reload_config()
+
+# %% ../../nbs/7_companion/08a_runner.ipynb #5c1e77a2
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of glibc's mallopt
+
+
+def keep_freed_memory() -> None:
+    "Ask the C library to use freed blocks again, not to give them back; without glibc nothing happens."
+    with contextlib.suppress(Exception):
+        choose = ctypes.CDLL(None).mallopt
+        choose(_MMAP_THRESHOLD, 1 << 30)
+        choose(_TRIM_THRESHOLD, (1 << 31) - 1)
 
 # %% ../../nbs/7_companion/08a_runner.ipynb #9f5fd5ca
 @contextlib.contextmanager

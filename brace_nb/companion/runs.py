@@ -20,7 +20,8 @@ from . import trace
 from .folders import derived, root
 from .publishing import publish
 from .dependencies import code_closure
-from .runner import notebook_environment, package_of, run_notebook, set_threads
+from .runner import keep_freed_memory, notebook_environment, package_of
+from .runner import run_notebook, set_threads
 from .staleness import digest, fingerprint, reasons_to_run, result_of
 
 # %% auto #0
@@ -109,6 +110,8 @@ def _execute(experiment: Experiment, work: Path) -> dict:
     "Run the notebook in this process; what it ran must be among its inputs. Returns what a trace found."
     os.environ |= _environment(experiment, work)
     set_threads(experiment.threads)
+    if not any("deterministic=False" in source for source in experiment.sources):
+        keep_freed_memory()
     seconds = float(os.environ.get("BRACE_NB_CELL_SECONDS", 0))
     calls, around = work.parent / "calls.txt", None
     calls.unlink(missing_ok=True)
