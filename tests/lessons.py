@@ -1,18 +1,25 @@
 """Run every cell of every lesson: `nbdev_test`, in two processes.
 
 A figure below its cell is not drawn. Nobody would see it, the drawings took a fifth of the time, and IPython
-tells of an error in them without failing.
+tells of an error in them without failing. The processes are forks that find torch and the like imported, set
+aside from Python's search for garbage.
 """
 
+import gc
 from unittest import mock
 
 import matplotlib.pyplot  # noqa: F401
+import pandas  # noqa: F401
+import scipy.stats  # noqa: F401
+import torch  # noqa: F401
 from IPython.core import pylabtools
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from nbdev.test import nbdev_test
 
 
 def main():
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
     with (
         mock.patch.object(FigureCanvasAgg, "draw_idle"),
         mock.patch.object(pylabtools, "print_figure", return_value=""),

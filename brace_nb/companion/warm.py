@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -86,12 +87,15 @@ def _guard(connection, request, outputs, work):
 
 # %% ../../nbs/7_companion/08b_warm.ipynb #364f5d89
 def _warm_up(preload: list[str]) -> None:
-    "Import modules and call functions; what fails here fails where it is needed."
+    "Import modules and call functions; what fails here fails where it is needed. Nothing of it is garbage."
+    gc.disable()
     for name in preload:
         with contextlib.suppress(Exception):
             found = _load(name)
             if ":" in name:
                 found()
+    gc.freeze()
+    gc.enable()
 
 # %% ../../nbs/7_companion/08b_warm.ipynb #c1936ae6
 def _load(reference):
