@@ -143,7 +143,7 @@ def _wait(engine: subprocess.Popen, follow: Follow, patience: float = 5.0) -> in
     try:
         while engine.poll() is None:
             follow.look()
-            time.sleep(0.2)
+            time.sleep(0.5)
     except KeyboardInterrupt:
         engine.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
