@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 # %% auto #0
-__all__ = ['compiled', 'in_pieces', 'run_kernel']
+__all__ = ['FEW_NUMBERS', 'compiled', 'in_pieces', 'run_kernel']
 
 # %% ../../nbs/4_assignment/01c_driver.ipynb #c1a5d0aa
 @cache
@@ -99,13 +99,16 @@ def _in_threads(work, starts, per, count, threads):
     return max(answers + others)
 
 # %% ../../nbs/4_assignment/01c_driver.ipynb #619914d2
+FEW_NUMBERS = 1 << 13  # one thread has done them before another is awake
+
+
 def in_pieces(
     work: Callable,  # Called with (start, stop); its answers are numbers or None
     count: int,  # Items
     size: int,  # Numbers of an item
 ):  # The largest answer
     "Work on all items, in as many threads as torch and numba allow once that pays."
-    threads = min(torch.get_num_threads(), _limit(), count) if count * size > 1 << 13 else 1
+    threads = min(torch.get_num_threads(), _limit(), count) if count * size > FEW_NUMBERS else 1
     if threads == 1 and count * size <= 1 << 18:
         return work(0, count) or 0
     least = -(-(1 << 11) // size)  # less is not worth a call

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .certificate import judge, tighten
-from .driver import compiled, run_kernel
+from .driver import FEW_NUMBERS, compiled, run_kernel
 from .exact_kernels import solve_exact, solve_one
 from .methods import METHODS
 from .metrics import check_cost
@@ -133,19 +133,34 @@ _empty, _float, _TRUE, _new = np.empty, np.float64, np.True_, tuple.__new__
 
 
 def _one_exact(cost, sign):
-    "The exact answer for one array (h, w) that can be read in place; None for all that needs a closer look."
-    dtype = cost.dtype  # a foreign byte order is another object
-    if dtype is not _FLOAT64 and dtype is not _FLOAT32 or cost.ndim != 2 or not cost.flags.carray:
-        return None
+    "The exact answer for one array (h, w)."
     h, w = cost.shape
     k = h if h < w else w
-    if not k:
-        return None
     rows, cols = _empty(k, _INT64), _empty(k, _INT64)
     total, gap = compiled(solve_one)(cost, sign, rows, cols)
     if gap != gap:
         return None
     return _new(Assignment, (rows, cols, _TRUE, _float(total), _float(gap)))
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #5c1e77b1
+def _few_exact(cost, sign):
+    "The exact answers for a small batch (B, h, w)."
+    B, h, w = cost.shape
+    pairs, facts = _empty((2, B, h if h < w else w), _INT64), _empty((2, B))
+    if compiled(solve_exact)(cost, sign, 0, 0.0, pairs, facts, 0, B):
+        return None
+    (rows, cols), (total, gap) = pairs, facts
+    return _new(Assignment, (rows, cols, gap == gap, total, gap))
+
+
+def _exact_in_place(cost, sign):
+    "The exact answer for arrays that can be read in place; None for all that needs a closer look."
+    dtype = cost.dtype  # a foreign byte order is another object
+    if dtype is not _FLOAT64 and dtype is not _FLOAT32 or not cost.flags.carray:
+        return None
+    if cost.ndim == 2 and cost.size:
+        return _one_exact(cost, sign)
+    return _few_exact(cost, sign) if cost.ndim == 3 and 0 < cost.size <= FEW_NUMBERS else None
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #cf5d0229
 def _by_function(s, network, options):
@@ -257,7 +272,7 @@ def assign(
         _check_options(*given)
     sign = 1.0 if maximize else -1.0
     if type(cost) is np.ndarray and method == "exact" and cost_limit is None:
-        found = _one_exact(cost, sign)
+        found = _exact_in_place(cost, sign)
         return _by_kernel(cost, sign, solve_exact, 0, 0.0, 0) if found is None else found
     options = dict(select=select, steps=steps, factor=factor, lookahead=lookahead)
     options |= dict(temperature=temperature, noise=noise, coldest=coldest, seed=seed)
