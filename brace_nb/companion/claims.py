@@ -113,23 +113,31 @@ def _as_under(id: str, row: dict, profile: str, elsewhere: dict[str, dict]) -> d
     return row | own | ({"under": under} if under else {})
 
 # %% ../../nbs/7_companion/03_claims.ipynb #04b0828e
+@lru_cache(maxsize=8)
+def _all_rows(stamps: tuple, under: tuple, profile: str, whole: bool) -> dict[str, dict]:
+    "The rows of versions of files, each checked; of all files of a ledger when `whole`."
+    found: dict[str, dict] = {}
+    for path, stamp in stamps:
+        rows = _read_source(path, stamp)
+        if twice := rows.keys() & found.keys():
+            raise ValueError(f"{path.name}: rows {sorted(twice)} stand in another file too. Keep one.")
+        found |= rows
+    elsewhere = {path.stem: _read_under(path, stamp) for path, stamp in under}
+    if whole and (lost := sorted(elsewhere.get(profile, {}).keys() - found.keys())):
+        raise ValueError(f"data/under/{profile}.yaml has rows that no source has: {lost}. Delete them.")
+    return {id: _as_under(id, row, profile, elsewhere) for id, row in found.items()}
+
+
 def load_claims(
     folder: Path | str | None = None,  # A folder of yaml files; the project's own when None
     profile: str = "cpu",  # Whose experiments measure the rows
     holding: str = "",  # Read only the files in which this id stands; all when empty
 ) -> dict[str, dict]:  # Id -> row, with its `source` (the file's name)
     "The rows of the ledger, each checked."
-    found: dict[str, dict] = {}
-    for path, stamp in _stamps(Path(folder or root() / "data/claims"), holding):
-        rows = _read_source(path, stamp)
-        if twice := rows.keys() & found.keys():
-            raise ValueError(f"{path.name}: rows {sorted(twice)} stand in another file too. Keep one.")
-        found |= {id: dict(row) for id, row in rows.items()}
-    under = Path(folder or root() / "data/claims").parent / "under"
-    elsewhere = {p.stem: _read_under(p, p.stat().st_mtime_ns) for p in sorted(under.glob("*.yaml"))}
-    if not holding and (lost := sorted(elsewhere.get(profile, {}).keys() - found.keys())):
-        raise ValueError(f"data/under/{profile}.yaml has rows that no source has: {lost}. Delete them.")
-    return {id: _as_under(id, row, profile, elsewhere) for id, row in found.items()}
+    folder = Path(folder or root() / "data/claims")
+    stamps = _stamps(folder, holding)
+    under = tuple((p, p.stat().st_mtime_ns) for p in sorted((folder.parent / "under").glob("*.yaml")))
+    return {id: dict(row) for id, row in _all_rows(stamps, under, profile, not holding).items()}
 
 # %% ../../nbs/7_companion/03_claims.ipynb #4f6128f1
 def _number(value) -> bool:
