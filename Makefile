@@ -9,6 +9,7 @@ BIN = .venv/bin
 SHELL = /bin/bash
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PROFILE ONLY DATA  # words for a program, not for a shell
+BEGAN := $(shell date +%s)
 
 figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|long|gpu|paper ONLY=part CORES=n DATA=folder DEVICE=cpu|cuda)
 	@$(BIN)/brace-nb figures --profile "$$PROFILE" $(if $(ONLY),--only "$$ONLY") $(if $(CORES),--cores $(CORES)) $(if $(DATA),--data "$$DATA") $(if $(DEVICE),--device $(DEVICE))
@@ -19,6 +20,7 @@ test: .venv/.installed ## style, export in sync, notebooks clean, lessons run, p
 	OMP_NUM_THREADS=1 $(BIN)/python tests/lessons.py
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/brace-nb figures --profile smoke --strict
+	@test -z "$$RETIME" || $(BIN)/python -c 'import time, brace_nb.companion as c; c.remember_minutes("make test", time.time() - $(BEGAN))'
 	@command -v chromium chromium-browser google-chrome >/dev/null || test -n "$$BRACE_NB_BROWSER" || \
 		echo "The tests of the site in a browser were skipped: install one (apt-get install chromium) or set BRACE_NB_BROWSER."
 

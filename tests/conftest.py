@@ -7,6 +7,7 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
+os.environ.pop("RETIME", None)  # what it does is tested; `RETIME=1 make test` asks only how long this takes
 
 
 gc.set_threshold(

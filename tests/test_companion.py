@@ -378,8 +378,9 @@ def test_a_run_is_published_and_what_it_no_longer_makes_is_deleted(project):
     changed = publish(e)
     assert {"p/one.png", "p/one.csv", "p/facts.json", "q/two.csv", "q/facts.json"} <= set(changed)
     folder = project / "figures"
-    assert (folder / "p/one.csv").read_text() == "x\n1\n"
-    assert split_tables((folder / "q/two.csv").read_text()) == two
+    numbers = project / "data/numbers"
+    assert (numbers / "p/one.csv").read_text() == "x\n1\n"
+    assert split_tables((numbers / "q/two.csv").read_text()) == two
     assert not (folder / "p/one.json").exists()
     assert publish(e) == []
     assert publish(finished(project, "p/e", {"p/one": one, "q/two": two}, seconds=9.0)) == []
@@ -389,7 +390,8 @@ def test_a_run_is_published_and_what_it_no_longer_makes_is_deleted(project):
     ]
     publish(finished(project, "p/e", {"p/one": one}))
     left = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-    assert left == {"p/one.png", "p/one.svg", "p/one.csv", "p/facts.json"}
+    assert left == {"p/one.png", "p/one.svg", "p/facts.json"}
+    assert [p.relative_to(numbers).as_posix() for p in numbers.rglob("*.csv")] == ["p/one.csv"]
 
 
 def test_a_figure_that_another_experiment_took_over_stays(project):
@@ -418,7 +420,7 @@ def test_damaged_results_are_not_published(project):
 
 def test_times_are_published_when_the_code_is_new_or_somebody_asks(project, monkeypatch):
     first, second = {"p/fig": {"": "seconds\n1\n"}}, {"p/fig": {"": "seconds\n2\n"}}
-    shown = project / "figures/p/fig.csv"
+    shown = project / "data/numbers/p/fig.csv"
     publish(finished(project, "p/e", first, timed=True, code="a"))
     assert publish(finished(project, "p/e", second, timed=True, code="a")) == []
     assert "1" in shown.read_text()

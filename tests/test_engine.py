@@ -144,7 +144,8 @@ def processes(folder):
 
 def published(folder, *kinds):
     "File -> content, of the published figures."
-    paths = [p for p in (folder / "figures/two").iterdir() if p.suffix in kinds]
+    paths = [*(folder / "figures/two").iterdir(), *(folder / "data/numbers/two").iterdir()]
+    paths = [p for p in paths if p.suffix in kinds]
     return {p.name: p.read_bytes() for p in paths}
 
 

@@ -153,4 +153,4 @@ def test_every_figure_stands_in_the_gallery_with_its_verdicts():
         for figure, about in facts["figures"].items():
             assert f"]({figure.partition('/')[2]}.png)" in page, figure
             assert all(f"#{id})" in page for id in about["claims"]), figure
-            assert split_tables((root() / f"figures/{figure}.csv").read_text())
+            assert split_tables((root() / f"data/numbers/{figure}.csv").read_text())

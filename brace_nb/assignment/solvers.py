@@ -129,18 +129,23 @@ def _by_kernel(cost, sign, kernel, count, weight, sweeps):
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #09002b60
 _FLOAT64, _FLOAT32, _INT64 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64)
-_empty, _float, _TRUE, _new = np.empty, np.float64, np.True_, tuple.__new__
+_array, _empty, _float, _TRUE, _new = np.ndarray, np.empty, np.float64, np.True_, tuple.__new__
 
 
-def _one_exact(cost, sign):
-    "The exact answer for one array (h, w)."
+def _exact_in_place(cost, sign):
+    "The exact answer for arrays that can be read in place; None for all that needs a closer look."
+    dtype = cost.dtype  # a foreign byte order is another object
+    if dtype is not _FLOAT64 and dtype is not _FLOAT32 or not cost.flags.carray:
+        return None
+    if cost.ndim != 2:
+        return _few_exact(cost, sign) if cost.ndim == 3 and 0 < cost.size <= FEW_NUMBERS else None
     h, w = cost.shape
     k = h if h < w else w
+    if not k:
+        return None
     rows, cols = _empty(k, _INT64), _empty(k, _INT64)
     total, gap = compiled(solve_one)(cost, sign, rows, cols)
-    if gap != gap:
-        return None
-    return _new(Assignment, (rows, cols, _TRUE, _float(total), _float(gap)))
+    return None if gap != gap else _new(Assignment, (rows, cols, _TRUE, _float(total), _float(gap)))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #5c1e77b1
 def _few_exact(cost, sign):
@@ -151,16 +156,6 @@ def _few_exact(cost, sign):
         return None
     (rows, cols), (total, gap) = pairs, facts
     return _new(Assignment, (rows, cols, gap == gap, total, gap))
-
-
-def _exact_in_place(cost, sign):
-    "The exact answer for arrays that can be read in place; None for all that needs a closer look."
-    dtype = cost.dtype  # a foreign byte order is another object
-    if dtype is not _FLOAT64 and dtype is not _FLOAT32 or not cost.flags.carray:
-        return None
-    if cost.ndim == 2 and cost.size:
-        return _one_exact(cost, sign)
-    return _few_exact(cost, sign) if cost.ndim == 3 and 0 < cost.size <= FEW_NUMBERS else None
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #cf5d0229
 def _by_function(s, network, options):
@@ -271,7 +266,7 @@ def assign(
     if given != _USUAL or type(steps) is not int or type(lookahead) is not int or type(sweeps) is not int:
         _check_options(*given)
     sign = 1.0 if maximize else -1.0
-    if type(cost) is np.ndarray and method == "exact" and cost_limit is None:
+    if type(cost) is _array and method == "exact" and cost_limit is None:
         found = _exact_in_place(cost, sign)
         return _by_kernel(cost, sign, solve_exact, 0, 0.0, 0) if found is None else found
     options = dict(select=select, steps=steps, factor=factor, lookahead=lookahead)

@@ -36,8 +36,8 @@ __getattr__, __dir__, __all__ = lazy(
     trace="TRACE executed outside traced watch",
     runner="CellTimeout notebook_environment run_notebook set_threads",
     schedule=(
-        "expected_seconds known_seconds longest_chains priorities quick_figure remember_seconds "
-        "seconds_elsewhere time_left"
+        "expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes "
+        "remember_seconds seconds_elsewhere since_start time_left what_it_shows"
     ),
     warm="die_with_parent serve submit warm_process",
     publishing="collect forget_lost join_tables publish read_facts split_tables",

@@ -28,7 +28,7 @@ __all__ = ['job', 'make', 'keep']
 # %% ../../nbs/7_companion/11_engine.ipynb #b46ceb1c
 def _say_state(name: str, profile: str, state: str, start: float) -> None:
     "Leave the state of a job for `Follow`."
-    facts = dict(state=state, seconds=round(time.time() - start, 1))
+    facts = dict(state=state, seconds=round(time.time() - start, 1), at=time.time())
     write_atomic(derived(profile) / "state" / f"{name}.json", json.dumps(facts))
 
 
@@ -70,7 +70,7 @@ def _costs(results: list[dict], cores: int) -> dict:
     return dict(experiments=len(results), cores=cores, job_minutes=minutes)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #96dddbcb
-def _remember(profile: str, follow: Follow, seconds: float, cores: int) -> None:
+def _remember(profile: str, follow: Follow, cores: int) -> None:
     "Keep the times of a run; the committed ones change when asked (`RETIME=1`) or for other experiments."
     done = {n: s for n, s in follow.took.items() if follow.states[n] == "done"}
     schedule.remember_seconds(profile, done)
@@ -81,8 +81,15 @@ def _remember(profile: str, follow: Follow, seconds: float, cores: int) -> None:
     results = [result_of(e) for e in experiments.find_experiments(profile, {}).values()]
     timed = known.get(profile, {}).get("seconds", {})
     if len(done) == len(results) and (os.environ.get("RETIME") or timed.keys() != done.keys()):
-        now = _costs(results, cores) | dict(minutes=round(seconds / 60, 1), seconds=done)
+        now = _costs(results, cores) | dict(seconds=done)
         write_atomic(path, json.dumps(known | {profile: now}, indent=1, sort_keys=True) + "\n")
+
+
+def _remember_minutes(profile: str, reasons: dict[str, list[str]], count: int) -> None:
+    "Keep how long a person waited for a whole profile, when asked."
+    what = schedule.what_it_shows(reasons, count)
+    if what and os.environ.get("RETIME") and profile not in APART:
+        schedule.remember_minutes(f"{profile}, {what}", schedule.since_start())
 
 # %% ../../nbs/7_companion/11_engine.ipynb #44fc55d1
 _OPTIONS = "--nolock --rerun-incomplete --keep-going --quiet all --rerun-triggers input"
@@ -206,7 +213,7 @@ def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, fo
     _clear(profile, todo)
     follow = Follow(todo, cores, say)
     code = _snakemake(profile, todo, _command(profile, todo, cores, snakemake_profile, force), lock, follow)
-    _remember(profile, follow, time.time() - follow.start, cores)
+    _remember(profile, follow, cores)
     return code
 
 
@@ -276,6 +283,8 @@ def make(
         todo = [chosen[name] for name in reasons]
         code = _run(profile, todo, cores or os.cpu_count() or 1, snakemake_profile, force, lock, say)
         rows = _publish_all(chosen, profile, only, code)
+    if not (only or code):
+        _remember_minutes(profile, reasons, len(chosen))
     return _report(rows, reasons, chosen, broken, profile, only, code, strict, say)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1777cc56

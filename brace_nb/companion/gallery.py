@@ -67,7 +67,7 @@ def _entry(figure: str, facts: dict, caption: str, text: str, title: str, rows: 
         f"**{(caption or facts['alt']).rstrip('.')}.** {text}".rstrip(),
     ]
     judged = _verdicts(facts["claims"], rows)
-    source = f"From [{title}]({notebook}); numbers in [{name}.csv]({name}.csv)."
+    source = f"From [{title}]({notebook}); numbers in [{name}.csv](../../data/numbers/{figure}.csv)."
     return [*lines, "", source, "", *([f"Ledger: {judged}", ""] if judged else [])]
 
 # %% ../../nbs/7_companion/04a_gallery.ipynb #eab19423

@@ -35,9 +35,13 @@ class Follow:
         self.known = schedule.known_seconds(profile) if todo else {}
         self.elsewhere = schedule.seconds_elsewhere(profile) if todo else {}
 
+    def _open(self) -> dict[str, Experiment]:
+        "What has not ended."
+        return {n: e for n, e in self.todo.items() if self.states.get(n, "running") == "running"}
+
     def left(self) -> str:
         "Time until everything is done, by the times of earlier runs and of this one."
-        open_ = {n: e for n, e in self.todo.items() if self.states.get(n, "running") == "running"}
+        open_ = self._open()
         took = {n: s for n, s in self.took.items() if self.states[n] == "done"}
         seconds = schedule.expected_seconds(open_, self.known, self.elsewhere, took)
         passed = {n: time.time() - self.started[n] for n in open_ if n in self.started}
@@ -72,8 +76,9 @@ class Follow:
 
     def look(self) -> None:
         "Report what changed since the last look; a sign of life every half minute."
-        for name, e in self.todo.items():
-            if self.states.get(name, "running") == "running" and (now := self._news(e)):
-                self._report(name, now)
+        open_ = self._open()
+        news = {name: now for name, e in open_.items() if (now := self._news(e))}
+        for name in sorted(news, key=lambda name: news[name]["at"]):
+            self._report(name, news[name])
         if time.time() - self.beat > 30:
             self.tell("running: " + ", ".join(n for n, s in self.states.items() if s == "running"))

@@ -10,14 +10,14 @@ import re
 from pathlib import Path
 from ..core.files import read_json, write_atomic
 from .experiments import Experiment, find_experiments
-from .folders import derived, figures_folder
+from .folders import derived, figures_folder, root
 from .ledger_pages import write_ledger
 from .processes import locked
 from .staleness import damaged, result_of
 
 # %% auto #0
-__all__ = ['join_tables', 'split_tables', 'saved_facts', 'figure_files', 'read_facts', 'keeps_times', 'publish', 'forget_lost',
-           'collect']
+__all__ = ['join_tables', 'split_tables', 'saved_facts', 'numbers_folder', 'figure_files', 'read_facts', 'keeps_times', 'publish',
+           'forget_lost', 'collect']
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #9dbe05cb
 _TITLE = "# table: "
@@ -38,7 +38,7 @@ def join_tables(
 
 
 def split_tables(
-    text: str,  # Content of figures/<part>/<name>.csv
+    text: str,  # Content of data/numbers/<part>/<name>.csv
 ) -> dict[str, str]:  # Name -> csv; "" when it is one table
     "The tables of a figure, as they were saved."
     if not text.startswith(_TITLE):
@@ -58,11 +58,18 @@ def saved_facts(
     return {facts["figure"]: facts for facts in found}
 
 
+def numbers_folder(
+    profile: str,  # "smoke", "cpu", "gpu"
+) -> Path:
+    "Where the numbers behind a profile's figures are published: the default profile's are committed."
+    return root() / "data/numbers" if profile == "cpu" else derived(profile) / "numbers"
+
+
 def figure_files(
     experiment: Experiment,
     figure: str,  # "part/name"
     facts: dict,  # Of `saved_facts`
-) -> dict[str, bytes]:  # File below the figures folder -> content
+) -> dict[str, bytes]:  # File below the folder of figures or, csv, of numbers -> content
     "The files to publish: pictures as they are, tables joined."
     folder = experiment.folder / "out/figures"
     tables = {f: (folder / f).read_text(encoding="utf-8") for f in facts["files"] if f.endswith(".csv")}
@@ -111,11 +118,16 @@ def _write_facts(folder: Path, part: str, facts: dict) -> str:
     return f"{part}/facts.json"
 
 
-def _unpublish(folder: Path, figures: set[str]) -> None:
+def _place(profile: str, file: str) -> Path:
+    "Where a file of a figure is published."
+    return (numbers_folder(profile) if file.endswith(".csv") else figures_folder(profile)) / file
+
+
+def _unpublish(profile: str, figures: set[str]) -> None:
     "Delete the files of figures."
     for figure in figures:
         for kind in ("png", "svg", "csv"):
-            (folder / f"{figure}.{kind}").unlink(missing_ok=True)
+            _place(profile, f"{figure}.{kind}").unlink(missing_ok=True)
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #1e46a58a
 def _publish_facts(experiment: Experiment, folder: Path, saved: dict[str, dict]) -> list[str]:
@@ -127,7 +139,7 @@ def _publish_facts(experiment: Experiment, folder: Path, saved: dict[str, dict])
             before = known.get(part, dict(experiments={}, figures={}))
             own = {figure: facts for figure, facts in saved.items() if figure.split("/")[0] == part}
             after = _update(before, experiment.name, own)
-            _unpublish(folder, before["figures"].keys() - after["figures"].keys())
+            _unpublish(experiment.profile, before["figures"].keys() - after["figures"].keys())
             if after != before:
                 changed.append(_write_facts(folder, part, after))
     return changed
@@ -165,7 +177,7 @@ def publish(
         return []
     for figure, facts in saved.items():
         for file, content in figure_files(experiment, figure, facts).items():
-            if write_atomic(folder / file, content):
+            if write_atomic(_place(experiment.profile, file), content):
                 changed.append(file)
     changed += _publish_facts(experiment, folder, saved)
     write_atomic(_marker(experiment), "")
@@ -185,7 +197,7 @@ def forget_lost(
             makers = {k: e for k, e in facts["experiments"].items() if k in exist}
             lost += facts["figures"].keys() - kept.keys()
             _write_facts(folder, part, dict(experiments=makers, figures=kept))
-    _unpublish(folder, lost)
+    _unpublish(profile, lost)
     return sorted(lost)
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #b18dab6f

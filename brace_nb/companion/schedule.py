@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
+import time
 from .experiments import Experiment
 from .folders import derived, root
+from .replications import processor
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
 __all__ = ['known_seconds', 'seconds_elsewhere', 'remember_seconds', 'expected_seconds', 'longest_chains', 'quick_figure',
-           'priorities', 'time_left']
+           'priorities', 'time_left', 'since_start', 'what_it_shows', 'remember_minutes']
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #541fda32
 def known_seconds(
@@ -133,3 +136,35 @@ def time_left(
         now = ends.pop(name)
         ended.add(name)
     return now
+
+# %% ../../nbs/7_companion/10a_schedule.ipynb #8174a328
+def since_start() -> float:  # Seconds
+    "How long this process has been running."
+    import psutil
+
+    return time.time() - psutil.Process().create_time()
+
+
+def what_it_shows(
+    reasons: dict[str, list[str]],  # Experiment -> why it had to run
+    count: int,  # Of all experiments
+) -> str:  # "" when the time of such a run says little
+    "Which of the times worth knowing a run of a whole profile shows."
+    if not reasons:
+        return "nothing to run"
+    if len(reasons) < count:
+        return ""
+    return "from nothing" if all(why == ["never run"] for why in reasons.values()) else "everything again"
+
+# %% ../../nbs/7_companion/10a_schedule.ipynb #0d8ea4e3
+def remember_minutes(
+    what: str,  # Such as "cpu, from nothing" or "make test"
+    seconds: float,
+    edition: str = "now",  # Times of other editions stay
+) -> None:
+    "Write into `figures/minutes.json` how long something took, and where."
+    path = root() / "figures/minutes.json"
+    known = read_json(path) if path.exists() else {}
+    taken = dict(seconds=round(seconds, 1), processor=processor(), cores=os.cpu_count())
+    known[what] = known.get(what, {}) | {edition: taken}
+    write_atomic(path, json.dumps(known, indent=1, sort_keys=True) + "\n")

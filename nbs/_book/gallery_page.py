@@ -43,8 +43,9 @@ def pictures() -> None:
         copy(path, f"figures/{name.as_posix()}")
         copy(path, f"_static/figures/{name.as_posix()}")
         small_copy(path, SOURCE / "_static/small" / name.with_suffix(".webp"))
-        if path.with_suffix(".csv").exists():
-            copy(path.with_suffix(".csv"), f"_static/figures/{name.with_suffix('.csv').as_posix()}")
+        numbers = name.with_suffix(".csv").as_posix()
+        if (ROOT / f"data/numbers/{numbers}").exists():
+            copy(ROOT / f"data/numbers/{numbers}", f"_static/figures/{numbers}")
 
 
 def size_of(figure: str) -> tuple[int, int]:
