@@ -194,6 +194,7 @@ def test_narrow_jobs_do_not_keep_the_widest_waiting(project):
     notebook(project, "two/wide", "threads = 2", HEAD, '(output() / "x.txt").write_text(str(threads))')
     notebook(project, "two/after", "value = 1", HEAD, 'value, artifacts("two/wide")')
     known = {"two/a": 3, "two/b": 1, "two/c": 3, "two/wide": 9, "two/after": 9}
+    known |= {"two/n0": 12, "two/n1": 12}  # together more urgent than the widest, and neither alone
     (project / "data/derived/cpu").mkdir(parents=True)
     (project / "data/derived/cpu/seconds.json").write_text(json.dumps(known))
     said = run(project, "--cores", "2")

@@ -92,7 +92,7 @@ def _remember_minutes(profile: str, reasons: dict[str, list[str]], count: int) -
         schedule.remember_minutes(f"{profile}, {what}", schedule.since_start())
 
 # %% ../../nbs/7_companion/11_engine.ipynb #44fc55d1
-_OPTIONS = "--nolock --rerun-incomplete --keep-going --quiet all --rerun-triggers input"
+_OPTIONS = "--nolock --rerun-incomplete --keep-going --quiet all --rerun-triggers input --scheduler greedy"
 
 
 def _command(

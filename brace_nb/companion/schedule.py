@@ -154,7 +154,7 @@ def what_it_shows(
         return "nothing to run"
     if len(reasons) < count:
         return ""
-    return "from nothing" if all(why == ["never run"] for why in reasons.values()) else "everything again"
+    return "from nothing" if all("never run" in why for why in reasons.values()) else "everything again"
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #0d8ea4e3
 def remember_minutes(
