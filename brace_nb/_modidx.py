@@ -642,6 +642,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                              'brace_nb/assignment/solvers.py'),
                                              'brace_nb.assignment.solvers._solve': ( '4_assignment/solvers.html#_solve',
                                                                                      'brace_nb/assignment/solvers.py'),
+                                             'brace_nb.assignment.solvers._solver_for': ( '4_assignment/solvers.html#_solver_for',
+                                                                                          'brace_nb/assignment/solvers.py'),
                                              'brace_nb.assignment.solvers.assign': ( '4_assignment/solvers.html#assign',
                                                                                      'brace_nb/assignment/solvers.py'),
                                              'brace_nb.assignment.solvers.has_assignment': ( '4_assignment/solvers.html#has_assignment',

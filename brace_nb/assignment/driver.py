@@ -22,6 +22,8 @@ __all__ = ['FEW_NUMBERS', 'compiled', 'in_pieces', 'run_kernel']
 @cache
 def compiled(
     kernel: Callable,  # A function that its module lists in `KERNELS`
+    signature: str
+    | None = None,  # Types of its arguments, as numba writes them; nobody checks them in a call
 ) -> Callable:  # The same, compiled by numba; cached on disk
     "A kernel that runs as machine code and lets other threads run."
     import numba
@@ -34,7 +36,8 @@ def compiled(
         for f in module.KERNELS:
             jit = numba.njit(**settings, inline="always" if f in inlined else "never")
             setattr(module, f.__name__, jit(f))
-    return getattr(module, wanted)
+    found = getattr(module, wanted)
+    return found.compile(signature) if signature and hasattr(found, "compile") else found
 
 # %% ../../nbs/4_assignment/01c_driver.ipynb #3a47a3fa
 @cache

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -132,10 +132,18 @@ _FLOAT64, _FLOAT32, _INT64 = np.dtype(np.float64), np.dtype(np.float32), np.dtyp
 _array, _empty, _float, _TRUE, _new = np.ndarray, np.empty, np.float64, np.True_, tuple.__new__
 
 
+@cache
+def _solver_for(dtype):
+    "The machine code that solves one matrix of this dtype; None where the matrix has to be converted."
+    if dtype not in (_FLOAT64, _FLOAT32):  # a foreign byte order is another dtype
+        return None
+    return compiled(solve_one, f"(f{dtype.itemsize}[:, ::1], f8, i8[::1], i8[::1])")
+
+
 def _exact_in_place(cost, sign):
     "The exact answer for arrays that can be read in place; None for all that needs a closer look."
-    dtype = cost.dtype  # a foreign byte order is another object
-    if dtype is not _FLOAT64 and dtype is not _FLOAT32 or not cost.flags.carray:
+    solve = _solver_for(cost.dtype)
+    if solve is None or not cost.flags.carray:
         return None
     if cost.ndim != 2:
         return _few_exact(cost, sign) if cost.ndim == 3 and 0 < cost.size <= FEW_NUMBERS else None
@@ -144,7 +152,7 @@ def _exact_in_place(cost, sign):
     if not k:
         return None
     rows, cols = _empty(k, _INT64), _empty(k, _INT64)
-    total, gap = compiled(solve_one)(cost, sign, rows, cols)
+    total, gap = solve(cost, sign, rows, cols)
     return None if gap != gap else _new(Assignment, (rows, cols, _TRUE, _float(total), _float(gap)))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #5c1e77b1
