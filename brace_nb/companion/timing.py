@@ -18,16 +18,19 @@ def take_turns(
     calls: dict[str, Callable],  # Rival -> function without arguments
     rounds: int,  # How often each of them is called; one call more goes before and is not timed
     clock: Callable[[], float] = time.process_time,  # `time.perf_counter` where threads or processes work
+    least_seconds: float = 0.0,  # More rounds until so many seconds are over, for calls of microseconds
 ) -> dict[str, list[float]]:  # Rival -> seconds, one a round
     "Time rivals in turn; every other round in the opposite order."
     seconds = {name: [] for name in calls}
     for call in calls.values():
         call()
-    for r in range(rounds):
+    r, began = 0, time.perf_counter()
+    while r < rounds or time.perf_counter() - began < least_seconds:
         for name in list(calls)[:: 1 - 2 * (r % 2)]:
             start = clock()
             calls[name]()
             seconds[name].append(clock() - start)
+        r += 1
     return seconds
 
 # %% ../../nbs/7_companion/02a_timing.ipynb #5f6878aa
