@@ -6,7 +6,7 @@
 from __future__ import annotations
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,12 +126,12 @@ def _rank(n: int, sure: float) -> int:
 
 # %% ../../nbs/7_companion/02a_timing.ipynb #24a4489c
 def time_ratio(
-    over: list[float],  # Seconds a round, from `take_turns`
-    under: list[float],  # Of the rival, in the same rounds
+    over: Sequence[float],  # Seconds a round, from `take_turns`
+    under: Sequence[float],  # Of the rival, in the same rounds
     sure: float = 0.95,  # Probability that the interval holds the median; six rounds are enough for .95
 ) -> Ratio:
     "How many times as long the first takes as the second."
-    if len(over) != len(under) or not over:
+    if len(over) != len(under) or not len(over):
         raise ValueError(f"rivals have the same rounds, at least one; got {len(over)} and {len(under)}.")
     if min(under) <= 0:
         raise ValueError("a round took no time by this clock. Do more in a call.")
