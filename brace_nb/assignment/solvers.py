@@ -139,7 +139,7 @@ def _solver_for(dtype):
         return None
     return compiled(solve_one, f"(f{dtype.itemsize}[:, ::1], f8, i8[::1], i8[::1])")
 
-
+# %% ../../nbs/4_assignment/01_solvers.ipynb #inplace1
 def _exact_in_place(cost, sign):
     "The exact answer for arrays that can be read in place; None for all that needs a closer look."
     solve = _solver_for(cost.dtype)
