@@ -22,8 +22,7 @@ __all__ = ['FEW_NUMBERS', 'compiled', 'in_pieces', 'run_kernel']
 @cache
 def compiled(
     kernel: Callable,  # A function that its module lists in `KERNELS`
-    signature: str
-    | None = None,  # Types of its arguments, as numba writes them; nobody checks them in a call
+    signature: str | None = None,  # Types of its arguments, which nobody then checks in a call
 ) -> Callable:  # The same, compiled by numba; cached on disk
     "A kernel that runs as machine code and lets other threads run."
     import numba
