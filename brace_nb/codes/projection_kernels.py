@@ -230,16 +230,15 @@ def _threshold_of_blocks(found, top, shift, blocks, n, threshold, counts, sums, 
     return threshold
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #77ee8df3
-@_compiled
-def _squeeze(v, top):
+@_inlined
+def _squeeze(v, top, smallest, grow):
     "The bracket [low, high) of the exact threshold; count and sum of what lies above it."
     to = v.dtype.type
-    smallest = np.nextafter(to(0), to(1))
     n_low, sum_low, n_high, sum_high, width = v.size, _sum(v), 1, 0.0 + top, v.size + 1
     while True:
         low, high = max(smallest, to(sum_low / n_low / 2)), to(sum_high / n_high / 2)
         if high < sum_high / n_high / 2:
-            high = np.nextafter(high, to(np.inf))
+            high = high * grow + smallest
         n_low, sum_low, n_high, sum_high = _split(v, low, high)
         undecided = n_low - n_high
         if undecided <= max(12, v.size // 128) or 4 * undecided > 3 * width:
@@ -247,10 +246,10 @@ def _squeeze(v, top):
         width = undecided
 
 
-@_compiled
-def _threshold_of_any(v, top, found, free, spare, flags, counts, sums, edges):
+@_inlined
+def _threshold_of_any(v, top, smallest, grow, found, free, spare, flags, counts, sums, edges):
     "The exact threshold of a row in any order."
-    low, high, undecided, n, total = _squeeze(v, top)
+    low, high, undecided, n, total = _squeeze(v, top, smallest, grow)
     if undecided == 0:
         return high
     left = found[: _gather(v, low, high, found, flags)]
@@ -281,7 +280,8 @@ def project_rows(
     bad,  # Bool (rows,): set where a row is negative, not finite or all zero
 ):
     "The code of the largest cosine for every row, the sparsest one on a tie."
-    dim, infinity = v.shape[1], v.dtype.type(np.inf)
+    dim, to = v.shape[1], v.dtype.type
+    infinity, smallest, grow = to(np.inf), np.nextafter(to(0), to(1)), np.nextafter(to(1), to(2))
     found, free, spare = np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype)
     blocks = max(64, dim // _BLOCK) + 2
     counts, sums, edges = np.empty(blocks, bits.dtype), np.empty(blocks), np.empty(blocks, v.dtype)
@@ -301,7 +301,9 @@ def project_rows(
             falls, rises = falls or more[0], rises or more[1]
         threshold = one[0]
         if falls and rises:
-            threshold = _threshold_of_any(v[r], one[0], found, free, spare, flags, counts, sums, edges)
+            threshold = _threshold_of_any(
+                v[r], one[0], smallest, grow, found, free, spare, flags, counts, sums, edges
+            )
         elif falls or rises:
             _sorted_copy(v[r], falls, found)
             threshold = _threshold_of_sorted(found[1:dim], one[0], sums)
