@@ -30,11 +30,11 @@ def compiled(
     module = sys.modules[kernel.__module__]
     wanted = kernel.__name__
     if getattr(module, wanted) is kernel:  # its module is not compiled yet
-        settings = dict(nogil=True, cache=hasattr(module, "__file__"))
-        inlined = getattr(module, "INLINED", ())
+        inlined, uncounted, brief = (getattr(module, k, ()) for k in ("INLINED", "UNCOUNTED", "BRIEF"))
         for f in module.KERNELS:
-            jit = numba.njit(**settings, inline="always" if f in inlined else "never")
-            setattr(module, f.__name__, jit(f))
+            inline = "always" if f in inlined else "never"
+            settings = dict(nogil=f not in brief, _nrt=f not in uncounted, inline=inline)
+            setattr(module, f.__name__, numba.njit(**settings, cache=hasattr(module, "__file__"))(f))
     found = getattr(module, wanted)
     return found.compile(signature) if signature and hasattr(found, "compile") else found
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 import numpy as np
 
 # %% auto #0
-__all__ = ['CALLED', 'INLINED', 'KERNELS', 'solve_exact', 'solve_one', 'solve_prices']
+__all__ = ['BRIEF', 'UNCOUNTED', 'INLINED', 'KERNELS', 'solve_exact', 'solve_one', 'solve_prices']
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
-def _read_costs(c, b, weight, flip, s):
-    "s = weight * c[b], transposed when `flip`; 0: all finite, 1: some +inf (forbidden), 2: NaN or -inf."
+def _read_costs(c, weight, flip, s):
+    "s = weight * c, transposed when `flip`; 0: all finite, 1: some +inf (forbidden), 2: NaN or -inf."
     odd, status = 0, 0
     if flip:
-        for j in range(c.shape[2]):
-            for i in range(c.shape[1]):
-                x = weight * c[b, i, j]
+        for j in range(c.shape[1]):
+            for i in range(c.shape[0]):
+                x = weight * c[i, j]
                 s[j, i] = x
                 odd += x - x != 0
     else:
-        for i in range(c.shape[1]):
-            for j in range(c.shape[2]):
-                x = weight * c[b, i, j]
+        for i in range(c.shape[0]):
+            for j in range(c.shape[1]):
+                x = weight * c[i, j]
                 s[i, j] = x
                 odd += x - x != 0
     if odd:
@@ -232,99 +232,99 @@ def _exact(c, x, forbidden, v, d, length, price, y, before, done, free):
     return _dual_bound(c, x, v, d)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #a6c397d8
-def _write_exact(c, b, sign, found, flip, bound, owner, rows, cols):
-    "Pairs of matrix b in the order of its rows; its total and gap, which is NaN where there is none."
+def _write_exact(c, sign, found, flip, bound, owner, rows, cols):
+    "Pairs in the order of the rows; their total and gap, which is NaN where the total is not finite."
     total, n = 0.0, 0
     if flip:
-        for i in range(c.shape[1]):
+        for i in range(c.shape[0]):
             owner[i] = -1
         for j in range(found.size):
             owner[found[j]] = j
-        for i in range(c.shape[1]):
+        for i in range(c.shape[0]):
             if owner[i] >= 0:
                 rows[n] = i
                 cols[n] = owner[i]
-                total += c[b, i, owner[i]]
+                total += c[i, owner[i]]
                 n += 1
     else:
         for i in range(found.size):
             rows[i] = i
             cols[i] = found[i]
-            total += c[b, i, found[i]]
+            total += c[i, found[i]]
     return total, max(0.0, bound - sign * total) if abs(total) < np.inf else np.nan
-
-
-def _write_none(b, pairs, facts):
-    "No pairs, a total of 0 and no gap."
-    for i in range(pairs.shape[2]):
-        pairs[0, b, i] = -1
-        pairs[1, b, i] = -1
-    facts[0, b] = 0.0
-    facts[1, b] = np.nan
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #aafbf9b2
 def _room(n, m):
-    "Arrays to work in for n rows and m >= n columns, from two blocks of memory."
-    floats, ints = np.empty((n + 4) * m), np.empty(5 * m, np.int64)
-    f, i = floats[n * m :].reshape(4, m), ints.reshape(5, m)
-    return floats[: n * m].reshape(n, m), i[0, :n], f[0], f[1], f[2], f[3], i[1], i[2], i[3], i[4]
+    "Memory to work in for n rows and m >= n columns: numbers (n + 4, m) and places (5, m)."
+    return np.empty((n + 4, m)), np.empty((5, m), np.int64)
+
+
+def _parts(numbers, places):
+    "The arrays of a search: costs (n, m), columns of the rows (n), and eight of a number for each column."
+    n = numbers.shape[0] - 4
+    v, d, length, price = numbers[n], numbers[n + 1], numbers[n + 2], numbers[n + 3]
+    return numbers[:n], places[0, :n], v, d, length, price, places[1], places[2], places[3], places[4]
+
+
+def _solve(c, sign, numbers, places, rows, cols):
+    "Pairs of one matrix (h, w), -1 where it has none; its status, total and gap, which is NaN for none."
+    flip = c.shape[0] > c.shape[1]
+    s, x, v, d, length, price, y, before, done, free = _parts(numbers, places)
+    status = _read_costs(c, -sign, flip, s)
+    bound = np.nan if status == 2 else -_exact(s, x, status == 1, v, d, length, price, y, before, done, free)
+    if np.isnan(bound):
+        rows[:], cols[:] = -1, -1
+        return status, 0.0, np.nan
+    total, gap = _write_exact(c, sign, x, flip, bound, before, rows, cols)
+    return status, total, gap
+
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #room0001
+def _solve_each(c, sign, numbers, places, pairs, facts, start, stop):
+    "Solve matrices start..stop of c (B, h, w); the worst status."
+    worst = 0
+    for b in range(start, stop):
+        status, total, gap = _solve(c[b], sign, numbers, places, pairs[0, b], pairs[1, b])
+        facts[0, b], facts[1, b] = total, gap
+        worst = max(worst, status)
+    return worst
 
 
 def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
     "Pairs (2, B, k), total and gap (2, B) of matrices start..stop of c (B, h, w); the worst status."
-    h, w, worst = c.shape[1], c.shape[2], 0
-    s, x, v, d, length, price, y, before, done, free = _room(min(h, w), max(h, w))
-    for b in range(start, stop):
-        status = _read_costs(c, b, -sign, h > w, s)
-        worst = max(worst, status)
-        if status == 2:
-            continue
-        bound = -_exact(s, x, status == 1, v, d, length, price, y, before, done, free)
-        if np.isnan(bound):
-            _write_none(b, pairs, facts)
-        else:
-            answer = _write_exact(c, b, sign, x, h > w, bound, before, pairs[0, b], pairs[1, b])
-            facts[0, b], facts[1, b] = answer
-    return worst
+    h, w = c.shape[1:]
+    numbers, places = _room(min(h, w), max(h, w))
+    return _solve_each(c, sign, numbers, places, pairs, facts, start, stop)
 
 
 def solve_one(c, sign, rows, cols):
     "Write the pairs of one matrix (h, w); its total and gap, which is NaN when there is more to say."
     h, w = c.shape
-    one, flip = c.reshape(1, h, w), h > w
-    s, x, v, d, length, price, y, before, done, free = _room(min(h, w), max(h, w))
-    status = _read_costs(one, 0, -sign, flip, s)
-    if status > 0:
-        return 0.0, np.nan
-    bound = -_exact(s, x, status > 0, v, d, length, price, y, before, done, free)
-    return _write_exact(one, 0, sign, x, flip, bound, before, rows, cols)
+    numbers, places = _room(min(h, w), max(h, w))
+    status, total, gap = _solve(c, sign, numbers, places, rows, cols)
+    return total, gap if status == 0 else np.nan
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #b4f10f55
 def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
     "As `solve_exact`, and the prices of all rows (B, h) and columns (B, w), in units of c."
     h, w, worst = c.shape[1], c.shape[2], 0
-    n, m = min(h, w), max(h, w)
-    s, x, v, d, length, price, y, before, done, free = _room(n, m)
+    numbers, places = _room(min(h, w), max(h, w))
+    s, x, v, d = _parts(numbers, places)[:4]
+    short, long = (col_prices, row_prices) if h > w else (row_prices, col_prices)
     for b in range(c.shape[0]):
-        status = _read_costs(c, b, -sign, h > w, s)
+        status, total, gap = _solve(c[b], sign, numbers, places, pairs[0, b], pairs[1, b])
+        facts[0, b], facts[1, b] = total, gap
         worst = max(worst, status)
-        if status == 2:
+        if pairs[0, b, 0] < 0:
             continue
-        bound = -_exact(s, x, status == 1, v, d, length, price, y, before, done, free)
-        if np.isnan(bound):
-            _write_none(b, pairs, facts)
-            continue
-        short, long = (col_prices, row_prices) if h > w else (row_prices, col_prices)
-        for i in range(n):
+        for i in range(x.size):
             short[b, i] = -sign * (s[i, x[i]] - v[x[i]])
-        for j in range(m):
+        for j in range(d.size):
             long[b, j] = -sign * d[j]
-        answer = _write_exact(c, b, sign, x, h > w, bound, before, pairs[0, b], pairs[1, b])
-        facts[0, b], facts[1, b] = answer
     return worst
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #acfb6989
-CALLED = (_least, _nearest, _shortest_path, _exact, solve_exact, solve_one, solve_prices)
+BRIEF = (solve_one,)
+UNCOUNTED = (_least, _nearest, _shortest_path, _exact, _solve, _solve_each)
 INLINED = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _augment, _dual_bound, _begin)
-INLINED += (_write_exact, _write_none, _room)
-KERNELS = CALLED + INLINED
+INLINED += (_write_exact, _room, _parts)
+KERNELS = UNCOUNTED + INLINED + (solve_exact, solve_one, solve_prices)

@@ -145,19 +145,19 @@ def _exact_in_place(cost, sign):
     solve = _solver_for(cost.dtype)
     if solve is None or not cost.flags.carray:
         return None
-    if cost.ndim != 2:
-        return _few_exact(cost, sign) if cost.ndim == 3 and 0 < cost.size <= FEW_NUMBERS else None
+    if not 0 < cost.size <= FEW_NUMBERS or cost.ndim != 2:
+        return _few_exact(cost, sign)
     h, w = cost.shape
     k = h if h < w else w
-    if not k:
-        return None
     rows, cols = _empty(k, _INT64), _empty(k, _INT64)
     total, gap = solve(cost, sign, rows, cols)
     return None if gap != gap else _new(Assignment, (rows, cols, _TRUE, _float(total), _float(gap)))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #5c1e77b1
 def _few_exact(cost, sign):
-    "The exact answers for a small batch (B, h, w)."
+    "The exact answers for a small batch (B, h, w); None for anything else."
+    if cost.ndim != 3 or not 0 < cost.size <= FEW_NUMBERS:
+        return None
     B, h, w = cost.shape
     pairs, facts = _empty((2, B, h if h < w else w), _INT64), _empty((2, B))
     if compiled(solve_exact)(cost, sign, 0, 0.0, pairs, facts, 0, B):
