@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 # %% auto #0
-__all__ = ['KERNELS', 'solve_greedy', 'solve_recursive', 'solve_recursion']
+__all__ = ['UNCOUNTED', 'INLINED', 'KERNELS', 'solve_greedy', 'solve_recursive', 'solve_recursion']
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #62247161
 def _read(c, sign, flip, s, never):
@@ -18,13 +18,12 @@ def _read(c, sign, flip, s, never):
     odd, status = 0, 0
     for i in range(c.shape[0]):
         for j in range(c.shape[1]):
+            x = sign * c[i, j]
+            odd += x - x != 0
             if flip:
-                s[j, i] = sign * c[i, j]
+                s[j, i] = x
             else:
-                s[i, j] = sign * c[i, j]
-    for i in range(s.shape[0]):
-        for j in range(s.shape[1]):
-            odd += s[i, j] - s[i, j] != 0
+                s[i, j] = x
     if odd:
         for x in s.flat:
             status = max(status, 0 if x - x == 0 else 1 if x == never else 2)
@@ -70,27 +69,25 @@ def _few(line, penalty, values):
         values[a] = x
 
 
-def _key(values, wanted):
+def _key(values, wanted, d):
     "Absolute finite difference of the best; 0 with one, infinite if some are forbidden, -1 without any."
-    if values[0] == -np.inf:
-        return values.dtype.type(-1)
-    if values[wanted - 1] == -np.inf:
-        return values.dtype.type(np.inf)
-    if wanted == 1:
-        return values.dtype.type(0)
-    d = values[:wanted].copy()
+    dead, few = values[0] == -np.inf, values[wanted - 1] == -np.inf
+    if few or wanted == 1:
+        return values.dtype.type(-1 if dead else np.inf if few else 0)
+    for a in range(wanted):
+        d[a] = values[a]
     for order in range(wanted - 1):
         for a in range(wanted - 1 - order):
             d[a] -= d[a + 1]
     return abs(d[0])
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #0d4aee33
-def _greedy_two(s, found):
+def _greedy_two(s, found, left, numbers):
     "Gap greedy that compares the two best; only the slices that are left are looked at."
-    n, bound = s.shape[0], 0.0
-    first, second = np.empty(n, s.dtype), np.empty(n, s.dtype)
-    left, penalty = np.arange(n), np.zeros(s.shape[1], s.dtype)
+    n, bound, penalty, first, second = s.shape[0], 0.0, numbers[0], numbers[1], numbers[2]
+    penalty[:] = 0
     for i in range(n):
+        left[i] = i
         first[i], second[i] = _two(s[i], penalty)
         found[i] = -1
         bound += first[i]
@@ -107,27 +104,22 @@ def _greedy_two(s, found):
             j += 1
         found[i], penalty[j] = j, -np.inf
         for a in range(best, rest):
-            left[a] = left[a + 1]
-        for a in range(best, rest):
-            first[a] = first[a + 1]
-        for a in range(best, rest):
-            second[a] = second[a + 1]
+            left[a], first[a], second[a] = left[a + 1], first[a + 1], second[a + 1]
         for a in range(rest):
             if s[left[a], j] >= second[a]:
                 first[a], second[a] = _two(s[left[a]], penalty)
     return bound
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #9ad89a47
-def _greedy_delta(s, q, found):
+def _greedy_delta(s, q, found, values, numbers):
     "Cell of every slice of s (slices, cells), -1 for none; returns the sum of the slices' maxima."
-    if q == 2:
-        return _greedy_two(s, found)
     n, m, bound, best = s.shape[0], s.shape[1], 0.0, 0
-    values, key, penalty = np.empty((n, q), s.dtype), np.empty(n, s.dtype), np.zeros(m, s.dtype)
+    penalty, key, d = numbers[0], numbers[1], numbers[2]
+    penalty[:] = 0
     for i in range(n):
         found[i] = -1
         _few(s[i], penalty, values[i])
-        key[i] = _key(values[i], min(q, m))
+        key[i] = _key(values[i], min(q, m), d)
         bound += values[i, 0]
         if key[i] > key[best]:
             best = i
@@ -138,24 +130,24 @@ def _greedy_delta(s, q, found):
         while s[best, j] != values[best, 0] or penalty[j] < 0:
             j += 1
         found[best], key[best], penalty[j] = j, -2, -np.inf
-        if live == 0:
-            break
         for i in range(n):
             if key[i] > -2 and s[i, j] >= values[i, q - 1]:
                 _few(s[i], penalty, values[i])
-                key[i] = _key(values[i], wanted)
+                key[i] = _key(values[i], wanted, d)
             elif key[i] > -2 and wanted < q:
-                key[i] = _key(values[i], wanted)
+                key[i] = _key(values[i], wanted, d)
             if key[i] > top:
                 top = key[i]
                 best = i
     return bound
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #fe63c08d
-def _greedy_best(s, flip, found):
+def _greedy_best(s, flip, found, alive, place, numbers):
     "Cell of every slice of s (slices, cells), -1 for none; returns the sum of the slices' maxima."
-    n, m, bound, left = s.shape[0], s.shape[1], 0.0, s.shape[0]
-    value, place, alive, penalty = np.empty(n, s.dtype), np.full(n, -1), np.arange(n), np.zeros(m, s.dtype)
+    n, left, bound, penalty, value = s.shape[0], s.shape[0], 0.0, numbers[0], numbers[1]
+    penalty[:] = 0
+    for i in range(n):
+        alive[i], place[i] = i, -1
     for step in range(n):
         best, a = -1, 0
         for b in range(left):
@@ -198,61 +190,52 @@ def _tops(x, first, second, size):
 
 
 def _subtract(x, best, next, first, second, weight, scale):
-    "One row of (X - weight * M(X)) * scale."
+    "One row of X * scale - M(X) * weight."
     for j in range(x.size):
         row = next if x[j] == best else best
         col = second[j] if x[j] == first[j] else first[j]
-        x[j] = (x[j] - (row + col) * weight) * scale
+        x[j] = x[j] * scale - (row + col) * weight
 
 
-def _recurse(x, steps, weight):
+def _recurse(x, steps, weight, numbers):
     "`steps` times X <- X - weight * M(X) in place, scaled by a power of two."
-    w = x.shape[1]
-    first, second = np.empty(w, x.dtype), np.empty(w, x.dtype)
-    size, none = np.empty(w, x.dtype), np.zeros(w, x.dtype)
+    none, first, second, size = numbers[0], numbers[1], numbers[2], numbers[3]
+    none[:] = 0
     for step in range(steps):
-        first[:] = -np.inf
-        second[:] = -np.inf
-        size[:] = 0
+        first[:], second[:], size[:] = -np.inf, -np.inf, 0
         for i in range(x.shape[0]):
             _tops(x[i], first, second, size)
-        top = size.max()
-        if 0 < top < 2.0**-80:  # halves of the smallest numbers do not exist
-            first[:], second[:], x[:] = first * 2.0**60, second * 2.0**60, x * 2.0**60
-            top *= 2.0**60
-        scale = x.dtype.type(2.0) ** x.dtype.type(-math.frexp(top)[1])
+        exponent = math.frexp(_two(size, none)[0])[1]
+        scale = x.dtype.type(2.0) ** x.dtype.type(min(-exponent, 126))  # 2^127 is the last of float32
         for i in range(x.shape[0]):
             best, next = _two(x[i], none)
-            _subtract(x[i], best, next, first, second, weight, scale)
+            _subtract(x[i], best, next, first, second, weight * scale, scale)
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #27bd29a1
-def _write(c, sign, found, flip, bound, rows, cols):
+def _write(c, sign, found, flip, bound, owner, rows, cols):
     "Pairs ordered by row from the cell of every slice, -1 at the end; total and gap (NaN unless valid)."
     n, total = 0, 0.0
-    if flip:
-        owner = np.full(c.shape[0], -1)
-        for j in range(found.size):
-            if found[j] >= 0:
-                owner[found[j]] = j
-    else:
-        owner = found
-    for i in range(owner.size):
+    for i in range(c.shape[0]):
+        owner[i] = -1 if flip else found[i]
+    for j in range(found.size):
+        if flip and found[j] >= 0:
+            owner[found[j]] = j
+    for i in range(c.shape[0]):
         if owner[i] >= 0:
             rows[n] = i
             cols[n] = owner[i]
             total += c[i, owner[i]]
             n += 1
-    if n == rows.size and abs(total) < np.inf:
-        return total, max(0.0, bound - sign * total)
-    rows[n:] = -1
-    cols[n:] = -1
-    return total, np.nan
+    rows[n:], cols[n:] = -1, -1
+    valid = n == rows.size and abs(total) < np.inf
+    return total, max(0.0, bound - sign * total) if valid else np.nan
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #ce010425
-def _other_bound(s):
-    "Sum over the columns of their maxima."
-    best, total = s[0].copy(), 0.0
-    for i in range(1, s.shape[0]):
+def _cell_bound(s, best):
+    "Sum over the cells of their maxima."
+    total = 0.0
+    best[:] = -np.inf
+    for i in range(s.shape[0]):
         for j in range(s.shape[1]):
             best[j] = max(best[j], s[i, j])
     for j in range(s.shape[1]):
@@ -260,11 +243,12 @@ def _other_bound(s):
     return total
 
 
-def _row_bound(s):
-    "Sum over the rows of their maxima."
+def _slice_bound(s, none):
+    "Sum over the slices of their maxima."
     total = 0.0
+    none[:] = 0
     for i in range(s.shape[0]):
-        total += s[i].max()
+        total += _two(s[i], none)[0]
     return total
 
 
@@ -272,59 +256,75 @@ def _fill(s):
     "Forbidden cells far below the others, as `finite_scores` does."
     high, low, k = s.dtype.type(-np.inf), s.dtype.type(np.inf), s.dtype.type(min(s.shape))
     for x in s.flat:
-        if x > -np.inf:
-            high = max(high, x)
-            low = min(low, x)
+        high, low = max(high, x), min(low, x if x > -np.inf else low)
     far = low - (high - low + 1) * k if low <= high else s.dtype.type(-1) * k
     for i in range(s.shape[0]):
         for j in range(s.shape[1]):
-            if s[i, j] == -np.inf:
-                s[i, j] = far
+            s[i, j] = max(s[i, j], far)
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #aafbf9b2
-def solve_greedy(c, sign, q, weight, pairs, facts, start, stop):
-    "Gap greedy with lookahead q, or stepped argmax when q is 0; returns the worst status."
-    h, w, worst = c.shape[1], c.shape[2], 0
-    flip = h > w or h == w and q > 0
-    s, found = np.empty((min(h, w), max(h, w)), c.dtype), np.empty(min(h, w), np.int64)
-    for b in range(start, stop):
-        worst = max(worst, _read(c[b], c.dtype.type(sign), flip, s, -np.inf))
-        bound = _greedy_delta(s, q, found) if q > 0 else _greedy_best(s, flip, found)
-        if h == w:
-            bound = min(bound, _other_bound(s))
-        facts[0, b], facts[1, b] = _write(c[b], sign, found, flip, bound, pairs[0, b], pairs[1, b])
-    return worst
+def _solve(c, sign, q, steps, weight, s, numbers, values, places, rows, cols):
+    "Pairs of one matrix (h, w), after a recursion when `steps` >= 0; its status, total and gap."
+    square, recursive, n = c.shape[0] == c.shape[1], steps >= 0, s.shape[0]
+    flip = c.shape[0] > c.shape[1] or square and q > 0
+    found, alive, place, owner = places[0, :n], places[1, :n], places[2, :n], places[3]
+    status = _read(c, sign, flip, s, -np.inf)
+    if status == 2:
+        return status, 0.0, np.nan
+    if recursive and status == 1:
+        _fill(s)
+    bound = _cell_bound(s, numbers[0]) if square else np.inf
+    if recursive:
+        bound = min(bound, _slice_bound(s, numbers[0]))
+        _recurse(s, steps, weight, numbers)
+    if q == 0:
+        tops = _greedy_best(s, flip, found, alive, place, numbers)
+    elif q == 2:
+        tops = _greedy_two(s, found, alive, numbers)
+    else:
+        tops = _greedy_delta(s, q, found, values, numbers)
+    bound = bound if recursive else min(bound, tops)
+    total, gap = _write(c, sign, found, flip, bound, owner, rows, cols)
+    return status, total, gap
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #f17e48a2
+def _solve_each(c, sign, q, steps, weight, s, numbers, values, places, pairs, facts, start, stop):
+    "Solve matrices start..stop of c (B, h, w); the worst status."
+    worst = 0
+    for b in range(start, stop):
+        rows, cols = pairs[0, b], pairs[1, b]
+        status, total, gap = _solve(c[b], sign, q, steps, weight, s, numbers, values, places, rows, cols)
+        facts[0, b], facts[1, b] = total, gap
+        worst = max(worst, status)
+    return worst
+
+
+def _solve_all(c, sign, q, steps, weight, pairs, facts, start, stop):
+    "The same, with memory to work in."
+    n, m, number = min(c.shape[1:]), max(c.shape[1:]), c.dtype.type
+    s, numbers = np.empty((n, m), c.dtype), np.empty((4, m), c.dtype)
+    values, places = np.empty((n, q), c.dtype), np.empty((4, m), np.int64)
+    sign, weight = number(sign), number(weight)
+    return _solve_each(c, sign, q, steps, weight, s, numbers, values, places, pairs, facts, start, stop)
+
+
+def solve_greedy(c, sign, q, weight, pairs, facts, start, stop):
+    "Gap greedy with lookahead q, or stepped argmax when q is 0; returns the worst status."
+    return _solve_all(c, sign, q, -1, weight, pairs, facts, start, stop)
+
+
 def solve_recursive(c, sign, steps, weight, pairs, facts, start, stop):
     "Recursion, then stepped argmax."
-    h, w, worst = c.shape[1], c.shape[2], 0
-    s, turned = np.empty((h, w), c.dtype), np.empty((w, h) if h > w else (0, 0), c.dtype)
-    found = np.empty(min(h, w), np.int64)
-    for b in range(start, stop):
-        status = _read(c[b], c.dtype.type(sign), False, s, -np.inf)
-        worst = max(worst, status)
-        if status == 1:
-            _fill(s)
-        bound = np.inf
-        if h <= w:
-            bound = _row_bound(s)
-        if h >= w:
-            bound = min(bound, _other_bound(s))
-        if status < 2:
-            _recurse(s, steps, c.dtype.type(weight))
-        if h > w:
-            turned[:] = s.T
-        _greedy_best(turned if h > w else s, h > w, found)
-        facts[0, b], facts[1, b] = _write(c[b], sign, found, h > w, bound, pairs[0, b], pairs[1, b])
-    return worst
+    return _solve_all(c, sign, 0, steps, weight, pairs, facts, start, stop)
 
 
 def solve_recursion(x, steps, weight, start, stop):
     "Recursion only, in place."
+    numbers = np.empty((4, x.shape[2]), x.dtype)
     for b in range(start, stop):
-        _recurse(x[b], steps, x.dtype.type(weight))
+        _recurse(x[b], steps, x.dtype.type(weight), numbers)
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #eceade87
-KERNELS = (_read, _two, _few, _key, _greedy_two, _greedy_delta, _greedy_best, _tops, _subtract, _recurse)
-KERNELS += (_write, _other_bound, _row_bound, _fill, solve_greedy, solve_recursive, solve_recursion)
+UNCOUNTED = (_two, _few, _greedy_two, _greedy_delta, _greedy_best, _recurse, _solve_each)
+INLINED = (_read, _key, _tops, _subtract, _write, _cell_bound, _slice_bound, _fill, _solve, _solve_all)
+KERNELS = UNCOUNTED + INLINED + (solve_greedy, solve_recursive, solve_recursion)
