@@ -1191,6 +1191,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                 'brace_nb/codes/projection_kernels.py'),
                                                    'brace_nb.codes.projection_kernels._may_hold': ( '2_codes/projection_kernels.html#_may_hold',
                                                                                                     'brace_nb/codes/projection_kernels.py'),
+                                                   'brace_nb.codes.projection_kernels._project': ( '2_codes/projection_kernels.html#_project',
+                                                                                                   'brace_nb/codes/projection_kernels.py'),
                                                    'brace_nb.codes.projection_kernels._shell_sort': ( '2_codes/projection_kernels.html#_shell_sort',
                                                                                                       'brace_nb/codes/projection_kernels.py'),
                                                    'brace_nb.codes.projection_kernels._sort_by_rank': ( '2_codes/projection_kernels.html#_sort_by_rank',

@@ -9,9 +9,8 @@ __all__ = ['project_rows']
 import numba
 import numpy as np
 
-_compiled = numba.njit(
-    fastmath={"reassoc", "nsz"}, error_model="numpy", nogil=True, cache="__file__" in globals()
-)
+_settings = dict(fastmath={"reassoc", "nsz"}, error_model="numpy", nogil=True, cache="__file__" in globals())
+_compiled, _uncounted = numba.njit(**_settings), numba.njit(**_settings, _nrt=False)
 _inlined = numba.njit(inline="always")
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #8cb4902e
@@ -33,7 +32,7 @@ def _extremes(bits):
     return top, least
 
 
-@_compiled
+@_uncounted
 def _strange(v, infinity):
     "Is an entry outside [0, infinity)? -0 is inside."
     for i in range(v.size):
@@ -94,7 +93,7 @@ def _sort_by_rank(a, out):
         out[rank] = a[i]
 
 
-@_compiled
+@_uncounted
 def _shell_sort(a):
     gap = 1
     while gap < a.size // 8:
@@ -109,12 +108,13 @@ def _shell_sort(a):
         gap //= 3
 
 
-@_compiled
+@_uncounted
 def _sort_descending(a, out):
     if a.size <= 64:
         _sort_by_rank(a, out)
     else:
-        out[: a.size] = a
+        for i in range(a.size):
+            out[i] = a[i]
         _shell_sort(out[: a.size])
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #f324b347
@@ -145,7 +145,7 @@ def _may_hold(m, t, b, n, before, after, least):
 _BLOCK = 16
 
 
-@_compiled
+@_uncounted
 def _sum_blocks(a, sums, n, total):
     "Partial sums at the ends of the blocks; returns the best S^2 there, less a margin."
     best, full = total * total / n, a.size // _BLOCK
@@ -162,7 +162,7 @@ def _sum_blocks(a, sums, n, total):
     return max(best, total * total / (n + a.size)) * (1 - 1e-9)
 
 
-@_compiled
+@_uncounted
 def _threshold_of_sorted(a, top, sums):
     "The exact threshold of a row that descends from `top` through `a`."
     total = 0.0 + top
@@ -178,7 +178,7 @@ def _threshold_of_sorted(a, top, sums):
     return threshold
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #a09216e7
-@_compiled
+@_uncounted
 def _group(found, top, low, total, counts, sums, edges):
     "Count and add up by leading bits; block k lies in [edges[k + 1], edges[k]]. Returns blocks and shift."
     bits, edge = found.view(counts.dtype), edges.view(counts.dtype)
@@ -200,7 +200,7 @@ def _group(found, top, low, total, counts, sums, edges):
     return blocks, shift
 
 
-@_compiled
+@_uncounted
 def _gather_block(found, bits, top, shift, block, out, flags):
     "Collect the entries of one block."
     for i in range(bits.size):
@@ -211,7 +211,7 @@ def _gather_block(found, bits, top, shift, block, out, flags):
         n += flags[i]
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #282cd7e1
-@_compiled
+@_uncounted
 def _threshold_of_blocks(found, top, shift, blocks, n, threshold, counts, sums, edges, flags, free, spare):
     "The exact threshold when `n` larger entries come before the blocks."
     best = sums[0] * sums[0] / n
@@ -265,36 +265,26 @@ def _threshold_of_any(v, top, smallest, grow, found, free, spare, flags, counts,
     return _threshold_of_blocks(left, most, shift, blocks, n, high, counts, sums, edges, flags, free, spare)
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #e6287573
-@_compiled
+@_uncounted
 def _sorted_copy(v, falls, found):
     "The row in descending order, read from the end where it rises."
     for i in range(v.size):
         found[i] = v[i] if falls else v[v.size - 1 - i]
 
 
-@_compiled
-def project_rows(
-    v,  # Float32 or float64, (rows, D), contiguous, not writeable (so that one type is compiled)
-    bits,  # The same memory as integers of the same size
-    out,  # Codes, bool (rows, D)
-    bad,  # Bool (rows,): set where a row is negative, not finite or all zero
-):
-    "The code of the largest cosine for every row, the sparsest one on a tie."
-    dim, to = v.shape[1], v.dtype.type
+@_uncounted
+def _project(v, bits, out, bad, one, found, free, spare, flags, counts, sums, edges):
+    "The code of every row, by memory to work in."
+    to, pattern = v.dtype.type, one.view(bits.dtype)
     infinity, smallest, grow = to(np.inf), np.nextafter(to(0), to(1)), np.nextafter(to(1), to(2))
-    found, free, spare = np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype)
-    blocks = max(64, dim // _BLOCK) + 2
-    counts, sums, edges = np.empty(blocks, bits.dtype), np.empty(blocks), np.empty(blocks, v.dtype)
-    flags = np.empty(dim, np.uint8)
-    one = np.empty(1, v.dtype)
     one[0] = infinity
-    limit = one.view(bits.dtype)[0]
+    limit = pattern[0]
     for r in range(v.shape[0]):
         top, least = _extremes(bits[r])
         bad[r] = top <= 0 or top >= limit or least < 0 and _strange(v[r], infinity)
         if bad[r]:
             continue
-        one.view(bits.dtype)[0] = top
+        pattern[0] = top
         falls, rises = _steps(v[r, :64])
         if not (falls and rises):
             more = _steps(v[r, 63:])
@@ -306,5 +296,21 @@ def project_rows(
             )
         elif falls or rises:
             _sorted_copy(v[r], falls, found)
-            threshold = _threshold_of_sorted(found[1:dim], one[0], sums)
+            threshold = _threshold_of_sorted(found[1 : v.shape[1]], one[0], sums)
         _keep(v[r], threshold, out[r])
+
+
+@_compiled
+def project_rows(
+    v,  # Float32 or float64, (rows, D), contiguous, not writeable (so that one type is compiled)
+    bits,  # The same memory as integers of the same size
+    out,  # Codes, bool (rows, D)
+    bad,  # Bool (rows,): set where a row is negative, not finite or all zero
+):
+    "The code of the largest cosine for every row, the sparsest one on a tie."
+    dim = v.shape[1]
+    found, free, spare = np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype)
+    blocks = max(64, dim // _BLOCK) + 2
+    counts, sums, edges = np.empty(blocks, bits.dtype), np.empty(blocks), np.empty(blocks, v.dtype)
+    one, flags = np.empty(1, v.dtype), np.empty(dim, np.uint8)
+    _project(v, bits, out, bad, one, found, free, spare, flags, counts, sums, edges)
