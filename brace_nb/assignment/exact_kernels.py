@@ -8,24 +8,17 @@ from __future__ import annotations
 import numpy as np
 
 # %% auto #0
-__all__ = ['BRIEF', 'UNCOUNTED', 'INLINED', 'KERNELS', 'solve_exact', 'solve_one', 'solve_prices']
+__all__ = ['BRIEF', 'UNCOUNTED', 'INLINED', 'KERNELS', 'solve_exact', 'solve_few', 'solve_one', 'solve_prices']
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
 def _read_costs(c, weight, flip, s):
     "s = weight * c, transposed when `flip`; 0: all finite, 1: some +inf (forbidden), 2: NaN or -inf."
     odd, status = 0, 0
-    if flip:
-        for j in range(c.shape[1]):
-            for i in range(c.shape[0]):
-                x = weight * c[i, j]
-                s[j, i] = x
-                odd += x - x != 0
-    else:
-        for i in range(c.shape[0]):
-            for j in range(c.shape[1]):
-                x = weight * c[i, j]
-                s[i, j] = x
-                odd += x - x != 0
+    for i in range(s.shape[0]):
+        for j in range(s.shape[1]):
+            x = weight * (c[j, i] if flip else c[i, j])
+            s[i, j] = x
+            odd += x - x != 0
     if odd:
         for i in range(s.shape[0]):
             for j in range(s.shape[1]):
@@ -236,20 +229,17 @@ def _write_exact(c, sign, found, flip, bound, owner, rows, cols):
     "Pairs in the order of the rows; their total and gap, which is NaN where the total is not finite."
     total, n = 0.0, 0
     if flip:
-        for i in range(c.shape[0]):
-            owner[i] = -1
+        owner[: c.shape[0]] = -1
         for j in range(found.size):
             owner[found[j]] = j
         for i in range(c.shape[0]):
             if owner[i] >= 0:
-                rows[n] = i
-                cols[n] = owner[i]
+                rows[n], cols[n] = i, owner[i]
                 total += c[i, owner[i]]
                 n += 1
     else:
         for i in range(found.size):
-            rows[i] = i
-            cols[i] = found[i]
+            rows[i], cols[i] = i, found[i]
             total += c[i, found[i]]
     return total, max(0.0, bound - sign * total) if abs(total) < np.inf else np.nan
 
@@ -279,12 +269,11 @@ def _solve(c, sign, numbers, places, rows, cols):
     return status, total, gap
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #room0001
-def _solve_each(c, sign, numbers, places, pairs, facts, start, stop):
+def _solve_each(c, sign, numbers, places, rows, cols, total, gap, start, stop):
     "Solve matrices start..stop of c (B, h, w); the worst status."
     worst = 0
     for b in range(start, stop):
-        status, total, gap = _solve(c[b], sign, numbers, places, pairs[0, b], pairs[1, b])
-        facts[0, b], facts[1, b] = total, gap
+        status, total[b], gap[b] = _solve(c[b], sign, numbers, places, rows[b], cols[b])
         worst = max(worst, status)
     return worst
 
@@ -293,7 +282,17 @@ def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
     "Pairs (2, B, k), total and gap (2, B) of matrices start..stop of c (B, h, w); the worst status."
     h, w = c.shape[1:]
     numbers, places = _room(min(h, w), max(h, w))
-    return _solve_each(c, sign, numbers, places, pairs, facts, start, stop)
+    return _solve_each(c, sign, numbers, places, pairs[0], pairs[1], facts[0], facts[1], start, stop)
+
+
+def solve_few(c, sign, rows, cols, valid, total, gap):
+    "Write the answers of a small batch, field by field; the worst status."
+    h, w = c.shape[1:]
+    numbers, places = _room(min(h, w), max(h, w))
+    worst = _solve_each(c, sign, numbers, places, rows, cols, total, gap, 0, len(c))
+    for b in range(len(c)):
+        valid[b] = gap[b] == gap[b]
+    return worst
 
 
 def solve_one(c, sign, rows, cols):
@@ -323,8 +322,8 @@ def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
     return worst
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #acfb6989
-BRIEF = (solve_one,)
+BRIEF = (solve_one, solve_few)
 UNCOUNTED = (_least, _nearest, _shortest_path, _exact, _solve, _solve_each)
 INLINED = (_read_costs, _cheapest_rows, _two_least, _lower_prices, _augment, _dual_bound, _begin)
 INLINED += (_write_exact, _room, _parts)
-KERNELS = UNCOUNTED + INLINED + (solve_exact, solve_one, solve_prices)
+KERNELS = UNCOUNTED + INLINED + BRIEF + (solve_exact, solve_prices)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .certificate import judge, tighten
 from .driver import FEW_NUMBERS, compiled, run_kernel
-from .exact_kernels import solve_exact, solve_one
+from .exact_kernels import solve_exact, solve_few, solve_one
 from .methods import METHODS
 from .metrics import check_cost
 from .selections import SELECTIONS
@@ -128,25 +128,27 @@ def _by_kernel(cost, sign, kernel, count, weight, sweeps):
     return _packed(_checked(c, sign, lead, pairs, facts, worst, sweeps), lead, cost)
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #09002b60
-_FLOAT64, _FLOAT32, _INT64 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64)
+_FLOAT64, _FLOAT32, _INT64, _BOOL = map(np.dtype, ("f8", "f4", "i8", "?"))
 _array, _empty, _float, _TRUE, _new = np.ndarray, np.empty, np.float64, np.True_, tuple.__new__
 
 
 @cache
-def _solver_for(dtype):
-    "The machine code that solves one matrix of this dtype; None where the matrix has to be converted."
+def _solvers_for(dtype):
+    "The machine code for one matrix of this dtype and for a few; None where they have to be converted."
     if dtype not in (_FLOAT64, _FLOAT32):  # a foreign byte order is another dtype
-        return None
-    return compiled(solve_one, f"(f{dtype.itemsize}[:, ::1], f8, i8[::1], i8[::1])")
+        return None, None
+    real = f"f{dtype.itemsize}"
+    few = f"({real}[:, :, ::1], f8, i8[:, ::1], i8[:, ::1], b1[::1], f8[::1], f8[::1])"
+    return compiled(solve_one, f"({real}[:, ::1], f8, i8[::1], i8[::1])"), compiled(solve_few, few)
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #inplace1
 def _exact_in_place(cost, sign):
-    "The exact answer for arrays that can be read in place; None for all that needs a closer look."
-    solve = _solver_for(cost.dtype)
-    if solve is None or not cost.flags.carray:
+    "The exact answer for small arrays that can be read in place; None for all that needs a closer look."
+    solve, solve_all = _solvers_for(cost.dtype)
+    if solve is None or not cost.flags.carray or not 0 < cost.size <= FEW_NUMBERS:
         return None
-    if not 0 < cost.size <= FEW_NUMBERS or cost.ndim != 2:
-        return _few_exact(cost, sign)
+    if cost.ndim != 2:
+        return _few_exact(cost, sign, solve_all) if cost.ndim == 3 else None
     h, w = cost.shape
     k = h if h < w else w
     rows, cols = _empty(k, _INT64), _empty(k, _INT64)
@@ -154,16 +156,14 @@ def _exact_in_place(cost, sign):
     return None if gap != gap else _new(Assignment, (rows, cols, _TRUE, _float(total), _float(gap)))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #5c1e77b1
-def _few_exact(cost, sign):
-    "The exact answers for a small batch (B, h, w); None for anything else."
-    if cost.ndim != 3 or not 0 < cost.size <= FEW_NUMBERS:
-        return None
+def _few_exact(cost, sign, solve):
+    "The exact answers for a small batch (B, h, w)."
     B, h, w = cost.shape
-    pairs, facts = _empty((2, B, h if h < w else w), _INT64), _empty((2, B))
-    if compiled(solve_exact)(cost, sign, 0, 0.0, pairs, facts, 0, B):
-        return None
-    (rows, cols), (total, gap) = pairs, facts
-    return _new(Assignment, (rows, cols, gap == gap, total, gap))
+    shape = B, h if h < w else w
+    rows, cols = _empty(shape, _INT64), _empty(shape, _INT64)
+    valid, total, gap = _empty(B, _BOOL), _empty(B), _empty(B)
+    worst = solve(cost, sign, rows, cols, valid, total, gap)
+    return None if worst else _new(Assignment, (rows, cols, valid, total, gap))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #cf5d0229
 def _by_function(s, network, options):
