@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -132,19 +132,25 @@ _FLOAT64, _FLOAT32, _INT64, _BOOL = map(np.dtype, ("f8", "f4", "i8", "?"))
 _array, _empty, _float, _TRUE, _new = np.ndarray, np.empty, np.float64, np.True_, tuple.__new__
 
 
-@cache
-def _solvers_for(dtype):
-    "The machine code for one matrix of this dtype and for a few; None where they have to be converted."
-    if dtype not in (_FLOAT64, _FLOAT32):  # a foreign byte order is another dtype
-        return None, None
-    real = f"f{dtype.itemsize}"
-    few = f"({real}[:, :, ::1], f8, i8[:, ::1], i8[:, ::1], b1[::1], f8[::1], f8[::1])"
-    return compiled(solve_one, f"({real}[:, ::1], f8, i8[::1], i8[::1])"), compiled(solve_few, few)
+class _Solvers(dict):
+    "Machine code for one matrix of a dtype and for a few; None where they have to be converted."
+
+    def __missing__(self, dtype):
+        self[dtype] = None, None
+        if dtype in (_FLOAT64, _FLOAT32):  # a foreign byte order is another dtype
+            real = f"f{dtype.itemsize}"
+            one = f"({real}[:, ::1], f8, i8[::1], i8[::1])"
+            few = f"({real}[:, :, ::1], f8, i8[:, ::1], i8[:, ::1], b1[::1], f8[::1], f8[::1])"
+            self[dtype] = compiled(solve_one, one), compiled(solve_few, few)
+        return self[dtype]
+
+
+_SOLVERS = _Solvers()
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #inplace1
 def _exact_in_place(cost, sign):
     "The exact answer for small arrays that can be read in place; None for all that needs a closer look."
-    solve, solve_all = _solvers_for(cost.dtype)
+    solve, solve_all = _SOLVERS[cost.dtype]
     if solve is None or not cost.flags.carray or not 0 < cost.size <= FEW_NUMBERS:
         return None
     if cost.ndim != 2:
@@ -198,7 +204,7 @@ def _by_tensors(cost, sign, method, options, sweeps):
     return Assignment(*(like(f.reshape((*lead, *f.shape[1:])), cost) for f in a))
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #a0908d69
-_USUAL = "stepped", 10, 2, 0, 2.0, 0.02, 0.002  # the defaults of `assign`
+_STEPS, _LOOKAHEAD, _SWEEPS = 10, 2, 0  # the defaults of `assign`; True or 10.0 are other objects
 
 
 @lru_cache(256, typed=True)
@@ -270,9 +276,9 @@ def assign(
     cost_limit: float | None = None,  # Pairs that cost more are not made (maximizing: that score less)
 ) -> Assignment:  # Rows, cols, valid, total and certified gap per matrix
     "Linear sum assignment of one matrix or a batch (thesis, chapter 6); `assign(cost)[:2]` is as in SciPy."
-    given = select, steps, lookahead, sweeps, factor, temperature, coldest
-    if given != _USUAL or type(steps) is not int or type(lookahead) is not int or type(sweeps) is not int:
-        _check_options(*given)
+    usual = steps is _STEPS and lookahead is _LOOKAHEAD and sweeps is _SWEEPS and select == "stepped"
+    if not (usual and factor == 2.0 and temperature == 0.02 and coldest == 0.002):
+        _check_options(select, steps, lookahead, sweeps, factor, temperature, coldest)
     sign = 1.0 if maximize else -1.0
     if type(cost) is _array and method == "exact" and cost_limit is None:
         found = _exact_in_place(cost, sign)
