@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pandas as pd
@@ -291,6 +292,31 @@ def test_results_are_in_order_and_the_earliest_error_is_raised(threads):
         parallel_map(work, range(8), threads)
 
 
+def test_after_a_failure_nothing_begins_and_what_runs_is_waited_for():
+    begun, ended = [], []
+
+    def work(i):
+        begun.append(i)
+        if i == 1:
+            raise ValueError("item 1")
+        time.sleep(0.2)
+        ended.append(i)
+
+    with pytest.raises(ValueError, match="item 1"):
+        parallel_map(work, range(50), threads=2)
+    assert 0 in ended and sorted(ended) == sorted(set(begun) - {1}) and len(begun) <= 3
+
+
+def test_an_interrupt_comes_before_errors_and_threads_may_share_out_their_work():
+    def work(i):
+        raise KeyboardInterrupt if i == 3 else ValueError
+
+    with pytest.raises(KeyboardInterrupt):
+        parallel_map(lambda i: time.sleep(0.1) or work(i), range(4), threads=4)
+    nested = parallel_map(lambda i: parallel_map(lambda j: i * j, range(9), threads=3), range(5), threads=3)
+    assert nested == [[i * j for j in range(9)] for i in range(5)]
+
+
 def test_threads_run_at_once():
     barrier = threading.Barrier(2, timeout=20)
     assert sorted(parallel_map(lambda i: barrier.wait() * 0 + i, range(2), threads=2)) == [0, 1]
@@ -360,7 +386,11 @@ def test_an_interrupt_is_deferred_in_the_main_thread_only():
         signal.raise_signal(signal.SIGINT)
         assert interrupted()
     assert signal.getsignal(signal.SIGINT) is before
-    assert parallel_map(lambda _: deferred_interrupt().__enter__()(), range(2), threads=2) == [False, False]
+    found = []
+    other = threading.Thread(target=lambda: found.append(deferred_interrupt().__enter__()()))
+    other.start()
+    other.join()
+    assert found == [False] and signal.getsignal(signal.SIGINT) is before
 
 
 def test_expect_fail_fails_when_nothing_does(capsys):

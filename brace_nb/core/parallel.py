@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from queue import SimpleQueue
 
 import torch
 
@@ -27,21 +29,62 @@ def thread_count() -> int:  # At least 1
     )
 
 # %% ../../nbs/0_core/03_parallel.ipynb #70ce6648
+def _serve(tasks):
+    "A helper: run tasks forever."
+    while True:
+        tasks.get()()
+
+
+class _Helpers:
+    "Daemon threads that wait for tasks; more are started when more are asked for."
+
+    def __init__(self):
+        self.tasks, self.count, self.lock = SimpleQueue(), 0, threading.Lock()
+
+    def run(self, task, helpers):
+        "Start `task` in so many helpers."
+        with self.lock:
+            for _ in range(helpers - self.count):
+                threading.Thread(target=_serve, args=(self.tasks,), name="helper", daemon=True).start()
+            self.count = max(self.count, helpers)
+        for _ in range(helpers):
+            self.tasks.put(task)
+
+
+@cache
+def _helpers():
+    "The helpers of this process; a forked child makes its own."
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_helpers.cache_clear)
+    return _Helpers()
+
+# %% ../../nbs/0_core/03_parallel.ipynb #shared02
 class _Shared:
     "Items that threads take one after the other, until one fails."
 
     def __init__(self, work, items):
         self.work, self.items, self.todo = work, items, iter(range(len(items)))
-        self.results, self.failed = [None] * len(items), {}  # Item number -> error
+        self.results, self.failed, self.done = [None] * len(items), {}, SimpleQueue()  # number -> error
 
-    def __call__(self, _):
+    def __call__(self):
         for i in self.todo:
-            if self.failed:
-                return
             try:
                 self.results[i] = self.work(self.items[i])
             except BaseException as error:
-                self.failed[i] = error
+                self.failed[i if isinstance(error, Exception) else -1] = error  # Ctrl-C before all others
+                self.stop()
+            self.done.put(i)
+
+    def finish(self):
+        "Take items too, and wait for those that others have begun."
+        self()
+        for _ in self.items:
+            self.done.get()
+
+    def stop(self):
+        "No further item begins."
+        for i in self.todo:
+            self.done.put(i)
 
 # %% ../../nbs/0_core/03_parallel.ipynb #785620f6
 @checked(work=function, items=many)
@@ -56,11 +99,12 @@ def parallel_map(
     if threads <= 1:
         return [work(item) for item in items]
     shared = _Shared(work, items)
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            list(pool.map(shared, range(threads)))
-        except BaseException as error:  # Ctrl-C: running calls end, no new one starts
-            shared.failed[-1] = error
+    _helpers().run(shared, threads - 1)
+    try:
+        shared.finish()
+    except BaseException:  # Ctrl-C while waiting: running calls end, no new one starts
+        shared.stop()
+        raise
     if shared.failed:
         raise shared.failed[min(shared.failed)]
     return shared.results
