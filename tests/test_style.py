@@ -5,6 +5,7 @@ from house import (
     code_lines,
     deep_imports,
     experiment_code,
+    forgotten_names,
     hidden_figures,
     long_cells,
     long_lines,
@@ -16,7 +17,16 @@ from house import (
 from brace_nb.companion import root
 
 
-RULES = [ruff, long_cells, long_modules, long_lines, deep_imports, experiment_code, hidden_figures]
+RULES = [
+    ruff,
+    long_cells,
+    long_modules,
+    long_lines,
+    forgotten_names,
+    deep_imports,
+    experiment_code,
+    hidden_figures,
+]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -62,3 +72,19 @@ def test_what_counts_as_a_line_of_code():
     assert sizes(CELL) == {"": 2, "Pair.both": 4}
     assert code_lines("x = 1\n\n# no\ny = (\n    2\n)  # yes\n") == {1, 4, 5, 6}
     assert sizes("text = '''a\n\nb'''\n") == {"": 2}
+
+
+def test_a_long_line_and_a_forgotten_name_are_found(tmp_path):
+    module = tmp_path / "brace_nb" / "part" / "module.py"
+    module.parent.mkdir(parents=True)
+    names = ", ".join(f"'a_rather_long_name_{k}'" for k in range(5))
+    module.write_text(f"__all__ = [{names}]\n{'x' * 111}\n{'y' * 110}\n")
+    first, second = long_lines(tmp_path)
+    assert first.place.endswith(":1") and "exporti" in first.what
+    assert second.place.endswith(":2") and second.what == "111 columns"
+    by_hand = "__all__ = []\n__all__ = [{}]\nHERE = _hidden = 1\ndef there(): local = 2\n"
+    module.write_text(by_hand.format('"HERE", "there"'))
+    assert not forgotten_names(tmp_path) and not long_lines(tmp_path)
+    for listed in ('"HERE"', '"HERE", "there", "gone"', '"HERE", "there", "there"'):
+        module.write_text(by_hand.format(listed))
+        assert len(forgotten_names(tmp_path)) == 1

@@ -23,8 +23,13 @@ from ..core import as_tensor, like
 from ..core.arguments import checked, finite
 
 # %% auto #0
-__all__ = ['LOSS_SOLVERS', 'LOSSES', 'complete_permutation', 'best_permutation', 'AssignmentLoss', 'learning_rate_factor',
-           'assignment_loss', 'attribution', 'descent_direction']
+__all__ = []
+
+# %% ../../nbs/4_assignment/04_losses.ipynb #0ce187ab
+__all__ = [
+    "LOSS_SOLVERS", "LOSSES", "complete_permutation", "best_permutation", "AssignmentLoss",
+    "learning_rate_factor", "assignment_loss", "attribution", "descent_direction",
+]  # fmt: skip
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #01512a64
 def _square(x):
@@ -60,12 +65,8 @@ def complete_permutation(
     return like(cols.reshape(*given.shape[:-2], n), scores)
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #df7c5b4d
-LOSS_SOLVERS = {
-    "greedy_delta": "LSAFunction",
-    "v3": "LSAv3",
-    "v4": "LSAv4",
-    "exact": "LSAstock",
-}  # Method -> its name in Table 6.10
+# Method -> its name in Table 6.10
+LOSS_SOLVERS = {"greedy_delta": "LSAFunction", "v3": "LSAv3", "v4": "LSAv4", "exact": "LSAstock"}
 
 
 def _check_scores(scores):

@@ -19,8 +19,13 @@ from ..core.arrays import as_tensor
 from ..core.arguments import array, checked, finite
 
 # %% auto #0
-__all__ = ['EmojiEmbeddings', 'training_pairs', 'named_pictures', 'code_facts', 'load_heads', 'untrained_heads',
-           'distance_to_code']
+__all__ = []
+
+# %% ../../nbs/2_codes/09_emoji_codes.ipynb #97478fda
+__all__ = [
+    "EmojiEmbeddings", "training_pairs", "named_pictures", "code_facts", "load_heads", "untrained_heads",
+    "distance_to_code",
+]  # fmt: skip
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #756f7424
 class EmojiEmbeddings:

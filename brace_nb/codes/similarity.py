@@ -14,11 +14,17 @@ from .packing import code_array, count_bits, dtype_name, pack, pack_ternary, wor
 from ..core import as_tensor, like, parallel_map, thread_count
 from ..core.arguments import array, checked, one_of, size, tensor
 
-CODE_MEASURES = dict(jaccard=0, hamming=1, cosine=2)  # the numbers are the kernel's
-
 # %% auto #0
-__all__ = ['CODE_MEASURES', 'row_parts', 'all_pairs', 'similarity_by_product', 'nearest_by_product', 'jaccard',
-           'hamming_similarity', 'cosine_similarity', 'ternary_jaccard']
+__all__ = []
+
+# %% ../../nbs/2_codes/02_similarity.ipynb #79600a01
+__all__ = [
+    "CODE_MEASURES", "row_parts", "all_pairs", "similarity_by_product", "nearest_by_product", "jaccard",
+    "hamming_similarity", "cosine_similarity", "ternary_jaccard",
+]  # fmt: skip
+
+# %% ../../nbs/2_codes/02_similarity.ipynb #4244dae5
+CODE_MEASURES = dict(jaccard=0, hamming=1, cosine=2)  # the numbers are the kernel's
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #660cba86
 def row_parts(

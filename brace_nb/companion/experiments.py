@@ -15,7 +15,13 @@ from .memory import remembered, save_memory
 from ..core.files import malformed, read_yaml
 
 # %% auto #0
-__all__ = ['Profile', 'load_profile', 'require', 'Experiment', 'check_name', 'find_experiments', 'without', 'chosen_by', 'select']
+__all__ = []
+
+# %% ../../nbs/7_companion/06_experiments.ipynb #ec6005b7
+__all__ = [
+    "Profile", "load_profile", "require", "Experiment", "check_name", "find_experiments", "without",
+    "chosen_by", "select",
+]  # fmt: skip
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #a69047b4
 @dataclass

@@ -32,8 +32,13 @@ from brace_nb.core.arguments import (
 )
 
 # %% auto #0
-__all__ = ['MASK_DECODERS', 'Scenes', 'render_scenes', 'dice_loss', 'mask_scores', 'best_constant', 'MaskDecoder',
-           'train_decoder', 'learn_weight']
+__all__ = []
+
+# %% ../../nbs/6_grounding/01_scenes.ipynb #b599b517
+__all__ = [
+    "MASK_DECODERS", "Scenes", "render_scenes", "dice_loss", "mask_scores", "best_constant", "MaskDecoder",
+    "train_decoder", "learn_weight",
+]  # fmt: skip
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #6aadcd49
 @dataclass(frozen=True)
