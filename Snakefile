@@ -1,4 +1,5 @@
-# The experiments as Snakemake rules: one per notebook, in the order of their needs, a quick figure first, then the longest chain.
+# The experiments as Snakemake rules: one per notebook, in the order of their needs; a quick figure comes
+# first, then the longest chain.
 # `brace-nb figures` (make figures) runs this; on a cluster add --snakemake-profile data/profiles/slurm.
 import json, shlex, sys
 from brace_nb.companion import (
@@ -26,8 +27,8 @@ for e in FOUND.values():
         name: e.name.replace("/", "__").replace("-", "_")
         input: f"inputs/{e.name}.json", [f"done/{need}.json" for need in e.needs]
         output: f"done/{e.name}.json"
-        # The first figure takes seconds. It holds as many cores as the widest job: beside it a narrow one would
-        # start, and another beside that, and the widest, on which the longest chain waits, would start last.
+        # The first figure takes seconds. It holds as many cores as the widest job: beside it a narrow one
+        # would start, and another beside that, and the widest, on which the longest chain waits, last.
         threads: MOST if e.name == FIRST else e.threads
         priority: ORDER[e.name]
         resources: **resources_of(e)

@@ -162,11 +162,10 @@ def long_modules(root: Path) -> list[Violation]:
 
 
 def long_lines(root: Path) -> list[Violation]:
-    "Lines of the package up to 110 columns; only nbdev's index is its own."
+    "Lines of the package and of its rules up to 110 columns; only nbdev's index is its own."
     found = []
-    for path in modules(root):
-        if path.name == "_modidx.py":
-            continue
+    rules = [Path("Snakefile")] if (root / "Snakefile").exists() else []
+    for path in rules + [p for p in modules(root) if p.name != "_modidx.py"]:
         for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), 1):
             if len(line) > LONGEST_LINE:
                 advice = BY_HAND if re.match(r"(__all__ = \[| {11})'", line) else ""
