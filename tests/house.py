@@ -175,7 +175,7 @@ def long_lines(root: Path) -> list[Violation]:
 
 
 def forgotten_names(root: Path) -> list[Violation]:
-    "An `__all__` that is written by hand, behind nbdev's empty one, lists every public name of its module."
+    "Where nbdev's `__all__` is empty one is written by hand behind it: every public name, once."
     found = []
     for path in modules(root):
         lists, names = [], set()
@@ -186,13 +186,14 @@ def forgotten_names(root: Path) -> list[Violation]:
                 targets = getattr(node, "targets", None) or [node.target]
                 names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
                 if getattr(targets[0], "id", "") == "__all__":
-                    lists.append(node.value)
-        if path.name != "__init__.py" and len(lists) > 1:
-            listed = ast.literal_eval(lists[-1])
-            public = {name for name in names if not name.startswith("_")}
-            if ast.literal_eval(lists[0]) or sorted(listed) != sorted(public):
-                what = f"`__all__` and the public names differ: {sorted(public ^ set(listed))}"
-                found.append(Violation("forgotten_names", part_of(path), str(path), what))
+                    lists.append(ast.literal_eval(node.value))
+        public = {name for name in names if not name.startswith("_")}
+        if lists[1:] and lists[0]:
+            what = f"`__all__` by hand hides nbdev's {lists[0]}: make these cells `exporti`"
+            found.append(Violation("forgotten_names", part_of(path), str(path), what))
+        elif lists and not lists[0] and sorted(lists[-1]) != sorted(public):
+            what = f"`__all__` and the public names differ: {sorted(public ^ set(lists[-1]))}"
+            found.append(Violation("forgotten_names", part_of(path), str(path), what))
     return found
 
 

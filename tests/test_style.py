@@ -82,9 +82,16 @@ def test_a_long_line_and_a_forgotten_name_are_found(tmp_path):
     first, second = long_lines(tmp_path)
     assert first.place.endswith(":1") and "exporti" in first.what
     assert second.place.endswith(":2") and second.what == "111 columns"
-    by_hand = "__all__ = []\n__all__ = [{}]\nHERE = _hidden = 1\ndef there(): local = 2\n"
-    module.write_text(by_hand.format('"HERE", "there"'))
-    assert not forgotten_names(tmp_path) and not long_lines(tmp_path)
-    for listed in ('"HERE"', '"HERE", "there", "gone"', '"HERE", "there", "there"'):
-        module.write_text(by_hand.format(listed))
-        assert len(forgotten_names(tmp_path)) == 1
+    lists = {
+        '[]\n__all__ = ["HERE", "there"]': 0,
+        '["HERE"]': 0,  # nbdev's own: `there` is internal
+        "[]": 1,  # the list by hand is gone
+        '[]\n__all__ = ["HERE"]': 1,
+        '[]\n__all__ = ["HERE", "there", "gone"]': 1,
+        '[]\n__all__ = ["HERE", "there", "there"]': 1,
+        '["HERE"]\n__all__ = ["HERE", "there"]': 1,
+    }
+    for text, faults in lists.items():
+        module.write_text(f"__all__ = {text}\nHERE = _hidden = 1\ndef there(): local = 2\n")
+        assert len(forgotten_names(tmp_path)) == faults, text
+        assert not long_lines(tmp_path)
