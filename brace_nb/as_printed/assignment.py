@@ -15,13 +15,8 @@ from torch import Tensor
 from ..core import as_tensor, like
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/8_as_printed/04_assignment.ipynb #9e20731a
-__all__ = [
-    "printed_scores", "LegacyScores", "legacy_scores_from_counts", "legacy_scores", "legacy_greedy_delta",
-    "legacy_match_batch", "legacy_cycle_count", "printed_cycle_counts",
-]  # fmt: skip
+__all__ = ['printed_scores', 'LegacyScores', 'legacy_scores_from_counts', 'legacy_scores', 'legacy_greedy_delta',
+           'legacy_match_batch', 'legacy_cycle_count', 'printed_cycle_counts']
 
 # %% ../../nbs/8_as_printed/04_assignment.ipynb #0a43f042
 def _trace(m):

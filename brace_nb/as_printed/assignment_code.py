@@ -11,13 +11,8 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/8_as_printed/04a_assignment_code.ipynb #c43dad21
-__all__ = [
-    "printed_picking", "repeated_picking", "line_offsets", "unscaled_recursion", "printed_batch_mask",
-    "printed_gumbel", "zeros_cover", "printed_loop_counter",
-]  # fmt: skip
+__all__ = ['printed_picking', 'repeated_picking', 'line_offsets', 'unscaled_recursion', 'printed_batch_mask', 'printed_gumbel',
+           'zeros_cover', 'printed_loop_counter']
 
 # %% ../../nbs/8_as_printed/04a_assignment_code.ipynb #b0f70567
 def printed_picking(

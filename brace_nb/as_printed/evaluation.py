@@ -18,13 +18,8 @@ from ..evaluation.layer_pairs import cka_matrix
 from ..evaluation.similarity_index import hollow_gram
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/8_as_printed/05_evaluation.ipynb #455f0083
-__all__ = [
-    "CKA_VARIANTS", "thesis_sigma", "thesis_similarity", "library_hsic", "thesis_hsic", "library_matrix",
-    "library_cka", "thesis_matrix",
-]  # fmt: skip
+__all__ = ['CKA_VARIANTS', 'thesis_sigma', 'thesis_similarity', 'library_hsic', 'thesis_hsic', 'library_matrix', 'library_cka',
+           'thesis_matrix']
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #19a4c55e
 def thesis_sigma(

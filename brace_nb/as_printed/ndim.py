@@ -11,14 +11,8 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/8_as_printed/03_ndim.ipynb #621dd36c
-__all__ = [
-    "james_stein", "james_stein_listing", "distance_5_7", "row_7", "row_16", "code_z", "listing_3", "row_1",
-    "row_2", "row_5", "row_8", "row_11", "row_12", "row_3", "row_4", "row_6", "row_13", "row_14",
-    "p_maximised",
-]  # fmt: skip
+__all__ = ['james_stein', 'james_stein_listing', 'distance_5_7', 'row_7', 'row_16', 'code_z', 'listing_3', 'row_1', 'row_2',
+           'row_5', 'row_8', 'row_11', 'row_12', 'row_3', 'row_4', 'row_6', 'row_13', 'row_14', 'p_maximised']
 
 # %% ../../nbs/8_as_printed/03_ndim.ipynb #00ed8683
 def james_stein(

@@ -17,13 +17,8 @@ from ..core import as_tensor, like
 from ..core.arguments import array, checked, count, size
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/4_assignment/03_cycles.ipynb #8130dee0
-__all__ = [
-    "GOLOMB_DICKMAN", "cycle_lengths", "longest_cycle_counts", "derangements", "longest_cycle_probabilities",
-    "expected_longest", "dickman", "longest_density", "cycle_sum", "expected_cycle_sum",
-]  # fmt: skip
+__all__ = ['GOLOMB_DICKMAN', 'cycle_lengths', 'longest_cycle_counts', 'derangements', 'longest_cycle_probabilities',
+           'expected_longest', 'dickman', 'longest_density', 'cycle_sum', 'expected_cycle_sum']
 
 # %% ../../nbs/4_assignment/03_cycles.ipynb #c8bc2e5d
 def _permutation(perm):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 # %% auto #0
-__all__ = ['solve_exact', 'solve_few', 'solve_one', 'solve_prices']
+__all__ = ['BRIEF', 'UNCOUNTED', 'INLINED', 'KERNELS', 'solve_exact', 'solve_few', 'solve_one', 'solve_prices']
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
 def _read_costs(c, weight, flip, s):

@@ -23,13 +23,8 @@ from ..core import as_tensor, like
 from ..core.arguments import checked, finite
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/4_assignment/04_losses.ipynb #0ce187ab
-__all__ = [
-    "LOSS_SOLVERS", "LOSSES", "complete_permutation", "best_permutation", "AssignmentLoss",
-    "learning_rate_factor", "assignment_loss", "attribution", "descent_direction",
-]  # fmt: skip
+__all__ = ['LOSS_SOLVERS', 'LOSSES', 'complete_permutation', 'best_permutation', 'AssignmentLoss', 'learning_rate_factor',
+           'assignment_loss', 'attribution', 'descent_direction']
 
 # %% ../../nbs/4_assignment/04_losses.ipynb #01512a64
 def _square(x):

@@ -16,14 +16,8 @@ from ..core import as_tensor, broadcast, like
 from ..core.arguments import array, checked, finite, ids, sizes
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/4_assignment/00_metrics.ipynb #97676538
-__all__ = [
-    "DISTRIBUTIONS", "MINIMIZED", "check_cost", "to_matrix", "is_valid", "Agreement", "agreement",
-    "agreement_from_counts", "line_faults", "total_score", "SolutionQuality", "solution_quality",
-    "sample_matrices",
-]  # fmt: skip
+__all__ = ['DISTRIBUTIONS', 'MINIMIZED', 'check_cost', 'to_matrix', 'is_valid', 'Agreement', 'agreement', 'agreement_from_counts',
+           'line_faults', 'total_score', 'SolutionQuality', 'solution_quality', 'sample_matrices']
 
 # %% ../../nbs/4_assignment/00_metrics.ipynb #13bd4fe9
 def _where(mask):

@@ -14,13 +14,8 @@ from torch import Tensor, nn
 from ..core.arguments import checked, floats, positive, size, tensor
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/4_assignment/06_network.ipynb #1d94a589
-__all__ = [
-    "ARCHITECTURES", "SIX_LAYER_NETWORKS", "NetworkArchitecture", "AssignmentNetwork", "line_loss",
-    "agreement_loss", "agreement_loss_floor", "SixLayerStack",
-]  # fmt: skip
+__all__ = ['ARCHITECTURES', 'SIX_LAYER_NETWORKS', 'NetworkArchitecture', 'AssignmentNetwork', 'line_loss', 'agreement_loss',
+           'agreement_loss_floor', 'SixLayerStack']
 
 # %% ../../nbs/4_assignment/06_network.ipynb #9ff4f72d
 class _Turned(nn.Module):

@@ -19,13 +19,8 @@ from ..core import as_tensor, like
 from ..core.arguments import array, checked, list_of
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/4_assignment/02_precision.ipynb #99cfd89d
-__all__ = [
-    "FLOAT_FORMATS", "MATCHERS", "FloatFormat", "quantize", "representable", "kept_share", "break_ties",
-    "RoundingLosses", "rounding_losses", "PrecisionStudy", "precision_study",
-]  # fmt: skip
+__all__ = ['FLOAT_FORMATS', 'MATCHERS', 'FloatFormat', 'quantize', 'representable', 'kept_share', 'break_ties', 'RoundingLosses',
+           'rounding_losses', 'PrecisionStudy', 'precision_study']
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #a7e41ee1
 class FloatFormat(NamedTuple):

@@ -14,7 +14,7 @@ from .fused_kernels import can_fuse, fused_gap_greedy, fused_recursive
 from .kernels import solve_greedy
 
 # %% auto #0
-__all__ = ['SELECTIONS', 'finite_scores', 'parallel_best', 'parallel_delta', 'argbest', 'stepped']
+__all__ = ['SELECTIONS', 'short_first', 'ordered_pairs', 'finite_scores', 'parallel_best', 'parallel_delta', 'argbest', 'stepped']
 
 # %% ../../nbs/4_assignment/01e_selections.ipynb #7bb3e35a
 def short_first(s):

@@ -21,13 +21,7 @@ from ..foundations import import_open_clip
 from ..core.arguments import checked, finite, list_of, share, size
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/4_assignment/05a_sentences.ipynb #85c3ac20
-__all__ = [
-    "CORRUPTIONS", "SentenceTokens", "SentenceEncoder", "sentence_encoder", "corrupt_sentence",
-    "damage_correlation",
-]  # fmt: skip
+__all__ = ['CORRUPTIONS', 'SentenceTokens', 'SentenceEncoder', 'sentence_encoder', 'corrupt_sentence', 'damage_correlation']
 
 # %% ../../nbs/4_assignment/05a_sentences.ipynb #ebe24424
 class SentenceTokens(NamedTuple):

@@ -14,13 +14,7 @@ from .similarity import jaccard, ternary_jaccard
 from ..core import array, checked, size
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/2_codes/01a_code_formats.ipynb #56ad6ce4
-__all__ = [
-    "CODE_FORMATS", "code_indices", "codes_from_indices", "code_tokens", "coded_as", "stored_bytes",
-    "code_recall",
-]  # fmt: skip
+__all__ = ['CODE_FORMATS', 'code_indices', 'codes_from_indices', 'code_tokens', 'coded_as', 'stored_bytes', 'code_recall']
 
 # %% ../../nbs/2_codes/01a_code_formats.ipynb #b512fe4b
 def _binary(codes):

@@ -19,13 +19,8 @@ from ..core.arrays import as_tensor
 from ..core.arguments import array, checked, finite
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/2_codes/09_emoji_codes.ipynb #97478fda
-__all__ = [
-    "EmojiEmbeddings", "training_pairs", "named_pictures", "code_facts", "load_heads", "untrained_heads",
-    "distance_to_code",
-]  # fmt: skip
+__all__ = ['EmojiEmbeddings', 'training_pairs', 'named_pictures', 'code_facts', 'load_heads', 'untrained_heads',
+           'distance_to_code']
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #756f7424
 class EmojiEmbeddings:

@@ -27,7 +27,8 @@ from ..core import EarlyStopping, in_precision
 from ..foundations import clip_loss
 
 # %% auto #0
-__all__ = ['PRESETS', 'check_schedule', 'random_heads', 'empty_heads', 'HeadTraining', 'EpochEnd']
+__all__ = ['PRESETS', 'check_schedule', 'random_heads', 'common_maps', 'heads_from_rotation', 'first_heads', 'empty_heads',
+           'HeadTraining', 'EpochEnd']
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #977de47e
 _BEST = dict(

@@ -12,7 +12,8 @@ from ..core import as_tensor, like
 from ..core.arguments import array, checked, count
 
 # %% auto #0
-__all__ = ['count_bits', 'pack', 'unpack', 'pack_ternary', 'unpack_ternary', 'words_of', 'active_bits']
+__all__ = ['count_bits', 'dtype_name', 'code_array', 'pack', 'unpack', 'pack_ternary', 'unpack_ternary', 'words_of',
+           'active_bits']
 
 # %% ../../nbs/2_codes/01_packing.ipynb #4bc4da9d
 def dtype_name(

@@ -16,14 +16,8 @@ from ..core import as_tensor, check_finite, like, parallel_map, widen
 from ..core.arguments import array, checked, size, tensor
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/2_codes/00_projection.ipynb #e1cedd38
-__all__ = [
-    "corners", "check_nonnegative", "check_features", "largest", "partial_sums", "scaled_rows",
-    "binarize_by_sorting", "CertifiedPrefix", "certified_prefix", "project_on_device", "binarize",
-    "ternarize",
-]  # fmt: skip
+__all__ = ['corners', 'check_nonnegative', 'check_features', 'largest', 'partial_sums', 'scaled_rows', 'binarize_by_sorting',
+           'CertifiedPrefix', 'certified_prefix', 'project_on_device', 'binarize', 'ternarize']
 
 # %% ../../nbs/2_codes/00_projection.ipynb #550f28c7
 @checked

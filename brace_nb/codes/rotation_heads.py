@@ -16,7 +16,7 @@ from .few_bits import unit_code
 from ..core import checked, floats, positive
 
 # %% auto #0
-__all__ = ['RotationHead', 'starting_rotation', 'straight_through', 'distillation_loss', 'active_bits_loss']
+__all__ = ['RotationHead', 'starting_rotation', 'half_sharpness', 'straight_through', 'distillation_loss', 'active_bits_loss']
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #54a2f60c
 class RotationHead(nn.Module):

@@ -15,13 +15,8 @@ from ..core import as_tensor, like, parallel_map, thread_count
 from ..core.arguments import array, checked, one_of, size, tensor
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/2_codes/02_similarity.ipynb #79600a01
-__all__ = [
-    "CODE_MEASURES", "row_parts", "all_pairs", "similarity_by_product", "nearest_by_product", "jaccard",
-    "hamming_similarity", "cosine_similarity", "ternary_jaccard",
-]  # fmt: skip
+__all__ = ['CODE_MEASURES', 'row_parts', 'all_pairs', 'similarity_by_product', 'nearest_by_product', 'jaccard',
+           'hamming_similarity', 'cosine_similarity', 'ternary_jaccard']
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #4244dae5
 CODE_MEASURES = dict(jaccard=0, hamming=1, cosine=2)  # the numbers are the kernel's

@@ -14,13 +14,8 @@ from .folders import root, run_facts, run_folder
 from ..core.files import read_json, read_yaml, write_atomic
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/7_companion/03_claims.ipynb #343191c5
-__all__ = [
-    "KINDS", "VERDICTS", "REQUIRED", "APART", "FIELDS", "is_number", "row_faults", "load_claims", "holds",
-    "verdict", "measured_text", "record",
-]  # fmt: skip
+__all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'APART', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds', 'verdict',
+           'measured_text', 'record']
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c06c2adc
 KINDS = ("claim", "definition", "erratum", "contradiction")

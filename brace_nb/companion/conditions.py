@@ -11,13 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/7_companion/03a_conditions.ipynb #cd2e27ce
-__all__ = [
-    "Interval", "as_interval", "parse", "names_in", "decide", "mean_interval", "share_interval",
-    "bootstrap_interval",
-]  # fmt: skip
+__all__ = ['Interval', 'as_interval', 'parse', 'names_in', 'decide', 'mean_interval', 'share_interval', 'bootstrap_interval']
 
 # %% ../../nbs/7_companion/03a_conditions.ipynb #2b7b05b0
 @dataclass(frozen=True)

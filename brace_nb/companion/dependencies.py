@@ -16,7 +16,7 @@ from .folders import root
 from .memory import remembered
 
 # %% auto #0
-__all__ = ['code_digest', 'imports', 'lazy_table', 'ModuleFile', 'read_module', 'code_closure', 'module_of']
+__all__ = ['without_docstrings', 'code_digest', 'imports', 'lazy_table', 'ModuleFile', 'read_module', 'code_closure', 'module_of']
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #9da82e6d
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)

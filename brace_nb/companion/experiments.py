@@ -15,13 +15,7 @@ from .memory import remembered, save_memory
 from ..core.files import malformed, read_yaml
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/7_companion/06_experiments.ipynb #ec6005b7
-__all__ = [
-    "Profile", "load_profile", "require", "Experiment", "check_name", "find_experiments", "without",
-    "chosen_by", "select",
-]  # fmt: skip
+__all__ = ['Profile', 'load_profile', 'require', 'Experiment', 'check_name', 'find_experiments', 'without', 'chosen_by', 'select']
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #a69047b4
 @dataclass

@@ -16,13 +16,7 @@ from .figure_checks import identifiers, layout_kept, picture_faults
 from .folders import run_facts, run_folder
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/7_companion/01_figures.ipynb #0546d394
-__all__ = [
-    "PALETTE", "METHOD_STYLES", "MAPS", "WIDTHS", "STYLE", "method_style", "shades", "use_style", "to_csv",
-    "save_figure",
-]  # fmt: skip
+__all__ = ['PALETTE', 'METHOD_STYLES', 'MAPS', 'WIDTHS', 'STYLE', 'method_style', 'shades', 'use_style', 'to_csv', 'save_figure']
 
 # %% ../../nbs/7_companion/01_figures.ipynb #27aa1681
 PALETTE = dict(

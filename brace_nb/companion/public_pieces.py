@@ -13,13 +13,8 @@ from .folders import root
 from ..core.files import read_yaml
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/7_companion/13a_public_pieces.ipynb #868dc034
-__all__ = [
-    "Piece", "public_list", "pieces", "public_folder", "missing_files", "why_missing", "public_data",
-    "public_file", "asked_for", "unmet", "state",
-]  # fmt: skip
+__all__ = ['Piece', 'public_list', 'pieces', 'public_folder', 'missing_files', 'why_missing', 'public_data', 'public_file',
+           'asked_for', 'unmet', 'state']
 
 # %% ../../nbs/7_companion/13a_public_pieces.ipynb #33bcd5be
 @dataclass(frozen=True)

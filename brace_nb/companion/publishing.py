@@ -16,7 +16,8 @@ from .processes import locked
 from .staleness import damaged, result_of
 
 # %% auto #0
-__all__ = ['join_tables', 'split_tables', 'read_facts', 'keeps_times', 'publish', 'forget_lost', 'collect']
+__all__ = ['join_tables', 'split_tables', 'saved_facts', 'numbers_folder', 'figure_files', 'read_facts', 'keeps_times', 'publish',
+           'forget_lost', 'collect']
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #9dbe05cb
 _TITLE = "# table: "

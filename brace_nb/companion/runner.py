@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['THREAD_VARIABLES', 'notebook_environment', 'set_threads', 'CellTimeout', 'run_notebook']
+__all__ = ['THREAD_VARIABLES', 'notebook_environment', 'set_threads', 'keep_freed_memory', 'package_of', 'CellTimeout',
+           'run_notebook']
 
 # %% ../../nbs/7_companion/08a_runner.ipynb #f804847b
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")

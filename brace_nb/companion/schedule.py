@@ -15,13 +15,8 @@ from .replications import processor
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/7_companion/10a_schedule.ipynb #568c20e2
-__all__ = [
-    "known_seconds", "seconds_elsewhere", "remember_seconds", "expected_seconds", "longest_chains",
-    "quick_figure", "priorities", "time_left", "since_start", "what_it_shows", "remember_minutes",
-]  # fmt: skip
+__all__ = ['known_seconds', 'seconds_elsewhere', 'remember_seconds', 'expected_seconds', 'longest_chains', 'quick_figure',
+           'priorities', 'time_left', 'since_start', 'what_it_shows', 'remember_minutes']
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #541fda32
 def known_seconds(

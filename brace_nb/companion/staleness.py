@@ -20,13 +20,8 @@ from .memory import save_memory
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/7_companion/07_staleness.ipynb #0ad8161b
-__all__ = [
-    "DATA", "PACKAGES", "digest", "package_versions", "fingerprint", "differences", "result_of", "damaged",
-    "reasons_to_run", "stale", "accept",
-]  # fmt: skip
+__all__ = ['DATA', 'PACKAGES', 'digest', 'package_versions', 'fingerprint', 'differences', 'result_of', 'damaged',
+           'reasons_to_run', 'stale', 'accept']
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #4c1e3f28
 DATA = {  # A public name -> the data it reads

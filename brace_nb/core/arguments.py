@@ -16,14 +16,9 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/0_core/07_arguments.ipynb #c504b922
-__all__ = [
-    "positive", "nonnegative", "share", "count", "size", "several", "tensor", "floats", "integers", "array",
-    "finite", "ids", "labels", "number", "whole", "sizes", "seed", "text", "function", "ArrayRule", "within",
-    "tensors", "many", "list_of", "one_of", "checked",
-]  # fmt: skip
+__all__ = ['positive', 'nonnegative', 'share', 'count', 'size', 'several', 'tensor', 'floats', 'integers', 'array', 'finite',
+           'ids', 'labels', 'number', 'whole', 'sizes', 'seed', 'text', 'function', 'ArrayRule', 'within', 'tensors',
+           'many', 'list_of', 'one_of', 'checked']
 
 # %% ../../nbs/0_core/07_arguments.ipynb #94eb40be
 def _refuse(name, must, value):

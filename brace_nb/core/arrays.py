@@ -14,13 +14,7 @@ from torch import Tensor
 from .arguments import checked, floats
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/0_core/00_arrays.ipynb #d2241a88
-__all__ = [
-    "as_tensor", "widen", "check_finite", "rows", "normalize", "one_type", "broadcast", "like",
-    "random_rotation",
-]  # fmt: skip
+__all__ = ['as_tensor', 'widen', 'check_finite', 'rows', 'normalize', 'one_type', 'broadcast', 'like', 'random_rotation']
 
 # %% ../../nbs/0_core/00_arrays.ipynb #95fbb9b7
 _NATIVE = {"uint16": np.int32, "uint32": np.int64, "uint64": np.float64, "bfloat16": np.float32}

@@ -12,13 +12,8 @@ import os
 from pathlib import Path
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/0_core/01_files.ipynb #1fb07b74
-__all__ = [
-    "EXPANDED", "atomic_path", "write_atomic", "existing_file", "malformed", "naming", "check_expansion",
-    "read_json", "read_yaml",
-]  # fmt: skip
+__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'naming', 'check_expansion', 'read_json',
+           'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:

@@ -16,13 +16,8 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/0_core/04_training.ipynb #407ce6f6
-__all__ = [
-    "PRECISIONS", "TrainingState", "mixed_precision_on", "in_precision", "rows_by_memory", "memory_told",
-    "train", "Bar", "EarlyStopping", "deferred_interrupt",
-]  # fmt: skip
+__all__ = ['PRECISIONS', 'TrainingState', 'mixed_precision_on', 'in_precision', 'rows_by_memory', 'memory_told', 'train', 'Bar',
+           'EarlyStopping', 'deferred_interrupt']
 
 # %% ../../nbs/0_core/04_training.ipynb #5b1a0dab
 @dataclass

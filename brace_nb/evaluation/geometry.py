@@ -14,14 +14,8 @@ from ..core import like, normalize, rows
 from ..core.arguments import checked, positive, several, share, size
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/5_evaluation/03_geometry.ipynb #b0ff61d6
-__all__ = [
-    "unit_rows", "paired_rows", "alignment", "uniformity", "sphere_uniformity", "simplex_uniformity",
-    "modality_gap", "modality_accuracy", "separation", "effective_rank", "participation_ratio",
-    "coordinate_share",
-]  # fmt: skip
+__all__ = ['unit_rows', 'paired_rows', 'alignment', 'uniformity', 'sphere_uniformity', 'simplex_uniformity', 'modality_gap',
+           'modality_accuracy', 'separation', 'effective_rank', 'participation_ratio', 'coordinate_share']
 
 # %% ../../nbs/5_evaluation/03_geometry.ipynb #e5894fa5
 def unit_rows(x, name="embeddings", least=1):

@@ -18,7 +18,8 @@ from torch import Tensor
 from .layer_pairs import MinibatchCKA
 
 # %% auto #0
-__all__ = ['REPRESENTATIONS', 'end_positions', 'layer_features', 'ModelComparison', 'compare_models']
+__all__ = ['REPRESENTATIONS', 'end_positions', 'chosen_modules', 'run_model', 'layer_features', 'ModelComparison',
+           'compare_models']
 
 # %% ../../nbs/5_evaluation/08_layers.ipynb #b13b3696
 def _tensors_of(batch):

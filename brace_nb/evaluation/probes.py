@@ -17,12 +17,7 @@ from .zero_shot_classes import classify, expected_calibration_error
 from ..core.arguments import array, checked, many, positive, size
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/5_evaluation/02_probes.ipynb #045033c4
-__all__ = [
-    "STRENGTHS", "linear_probe", "probe_controls", "pixel_features", "word_features", "multilabel_probe",
-]  # fmt: skip
+__all__ = ['STRENGTHS', 'linear_probe', 'probe_controls', 'pixel_features', 'word_features', 'multilabel_probe']
 
 # %% ../../nbs/5_evaluation/02_probes.ipynb #deead997
 def _check_features(x, y, what):

@@ -14,7 +14,7 @@ from ..core.files import naming
 from .splits import caption_groups, draw_split
 
 # %% auto #0
-__all__ = ['read_matrix', 'matrix_keys', 'image_of_caption', 'ReportInputs', 'read_texts', 'read_inputs']
+__all__ = ['read_matrix', 'read_column', 'matrix_keys', 'image_of_caption', 'ReportInputs', 'read_texts', 'read_inputs']
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #1feaa16e
 _COLUMNS = {  # taken without being asked for

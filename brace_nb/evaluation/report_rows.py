@@ -13,7 +13,7 @@ import numpy as np
 from .retrieval import chance_recall, embedding_ranks, same_text, summarize_ranks
 
 # %% auto #0
-__all__ = ['retrieval_rows', 'geometry_rows', 'text_of_image', 'cka_rows', 'probe_rows']
+__all__ = ['SAMPLE', 'ReportRow', 'retrieval_rows', 'geometry_rows', 'text_of_image', 'cka_rows', 'probe_rows']
 
 # %% ../../nbs/5_evaluation/13_report_rows.ipynb #988e2937
 SAMPLE = 4096  # rows at most for measures of all pairs; a fixed number also keeps effective ranks comparable

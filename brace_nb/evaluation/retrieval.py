@@ -13,13 +13,8 @@ from ..core import as_tensor, like, widen
 from ..core.arguments import checked, ids, many, size, sizes
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/5_evaluation/00_retrieval.ipynb #a375eb75
-__all__ = [
-    "relevant_pairs", "ranks", "summarize_ranks", "chance_recall", "recall_at_k", "retrieval_report",
-    "same_text", "embedding_ranks",
-]  # fmt: skip
+__all__ = ['relevant_pairs', 'ranks', 'summarize_ranks', 'chance_recall', 'recall_at_k', 'retrieval_report', 'same_text',
+           'embedding_ranks']
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #357b2268
 def _from_matrix(relevant, queries, items):

@@ -17,14 +17,9 @@ from ..core import as_tensor, like, widen
 from ..core.arguments import array, checked, count, finite, floats
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/5_evaluation/06_similarity_index.ipynb #c52daf66
-__all__ = [
-    "HSIC_FORMS", "center", "feature_rows", "in_range", "check_same_rows", "full_precision", "centered_gram",
-    "pair_count", "hollow_gram", "HSICForm", "hsic", "no_structure", "cka_ratio", "why_undefined",
-    "warn_undefined", "cka", "null_sd", "cka_z", "permuted_cka",
-]  # fmt: skip
+__all__ = ['HSIC_FORMS', 'center', 'feature_rows', 'in_range', 'check_same_rows', 'full_precision', 'centered_gram', 'pair_count',
+           'hollow_gram', 'HSICForm', 'hsic', 'no_structure', 'cka_ratio', 'why_undefined', 'warn_undefined', 'cka',
+           'null_sd', 'cka_z', 'permuted_cka']
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #6124ee93
 def center(

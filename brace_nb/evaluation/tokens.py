@@ -11,13 +11,8 @@ from ..core import as_tensor
 from ..core.arguments import array, checked, finite, ids, many, share, size
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/5_evaluation/10_tokens.ipynb #95d74fc1
-__all__ = [
-    "STABILITY", "token_distances", "near_and_far", "instability", "jaccard_stability", "nogueira_stability",
-    "token_scores", "spearman_interval",
-]  # fmt: skip
+__all__ = ['STABILITY', 'token_distances', 'near_and_far', 'instability', 'jaccard_stability', 'nogueira_stability',
+           'token_scores', 'spearman_interval']
 
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #92b9cb8d
 @checked(embeddings=finite("V D"), seen=ids)

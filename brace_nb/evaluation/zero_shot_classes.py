@@ -14,7 +14,7 @@ from .retrieval import ranks
 from ..core.arguments import checked, positive, size, sizes
 
 # %% auto #0
-__all__ = ['class_embeddings', 'classify', 'reliability', 'expected_calibration_error', 'zero_shot']
+__all__ = ['class_numbers', 'class_embeddings', 'classify', 'reliability', 'expected_calibration_error', 'zero_shot']
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #bdbae665
 def class_numbers(

@@ -12,12 +12,7 @@ from .image_text_losses import check_pair, clip_score
 from ..core.arguments import checked, floats, positive
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #2f255069
-__all__ = [
-    "INFO_NCE_FORMS", "info_nce_score", "info_nce", "supcon_loss", "mil_nce_loss", "purushwalkam_gupta_loss",
-]  # fmt: skip
+__all__ = ['INFO_NCE_FORMS', 'info_nce_score', 'info_nce', 'supcon_loss', 'mil_nce_loss', 'purushwalkam_gupta_loss']
 
 # %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #231b2f36
 def _form(formula, source, floor="0"):

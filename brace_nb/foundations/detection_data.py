@@ -17,12 +17,7 @@ from ..core.files import existing_file, malformed
 from .towers import import_open_clip
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/1_foundations/27a_detection_data.ipynb #dfe5ed83
-__all__ = [
-    "PictureObjects", "load_coco_objects", "load_detr", "read_picture", "generalized_iou", "detr_costs",
-]  # fmt: skip
+__all__ = ['PictureObjects', 'load_coco_objects', 'load_detr', 'read_picture', 'generalized_iou', 'detr_costs']
 
 # %% ../../nbs/1_foundations/27a_detection_data.ipynb #1e1114d8
 class PictureObjects(NamedTuple):

@@ -22,7 +22,8 @@ from .encoder import Encoder
 from .tuples import Tuples
 
 # %% auto #0
-__all__ = ['fast_inference', 'batch_by_memory', 'EmbeddingShards', 'embed_texts', 'embed_pictures']
+__all__ = ['TRIAL_SHARDS', 'fast_inference', 'batch_by_memory', 'CompilationTrial', 'EmbeddingShards', 'embed_texts',
+           'embed_pictures']
 
 # %% ../../nbs/1_foundations/25a_embedding_cache.ipynb #949511a1
 def _towers(encoder):

@@ -17,13 +17,8 @@ from ..core.arrays import as_tensor, like
 from ..core.arguments import array, checked, count, floats, size
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/1_foundations/01_images.ipynb #4d56949b
-__all__ = [
-    "CLIP_MEAN", "CLIP_STD", "box_shrink", "open_picture", "Sprites", "on_background", "contact_sheet",
-    "to_float", "normalize_colors", "place", "as_generator",
-]  # fmt: skip
+__all__ = ['CLIP_MEAN', 'CLIP_STD', 'box_shrink', 'open_picture', 'Sprites', 'on_background', 'contact_sheet', 'to_float',
+           'normalize_colors', 'place', 'as_generator']
 
 # %% ../../nbs/1_foundations/01_images.ipynb #e80dfbeb
 def _check_rgba(rgba):

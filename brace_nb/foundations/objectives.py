@@ -23,7 +23,8 @@ from .towers import encode_tokens
 from .update import mixed_precision
 
 # %% auto #0
-__all__ = ['OBJECTIVES', 'TwoViews', 'ObjectiveConfig', 'Objective', 'PrototypeObjective']
+__all__ = ['OBJECTIVES', 'TwoViews', 'ObjectiveConfig', 'Objective', 'ClipObjective', 'SiglipObjective', 'InfoNceObjective',
+           'BarlowObjective', 'PrototypeObjective']
 
 # %% ../../nbs/1_foundations/18_objectives.ipynb #9353da8d
 class TwoViews:

@@ -17,12 +17,7 @@ from ..core.arrays import check_finite, one_type, widen
 from ..core.arguments import checked, count, floats, integers, list_of, positive, size, sizes, within
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/1_foundations/13_prototypes.ipynb #208b1554
-__all__ = [
-    "evidence_bound", "Clustering", "concentration", "cluster", "proto_score", "proto_loss", "proto_nce_loss",
-]  # fmt: skip
+__all__ = ['evidence_bound', 'Clustering', 'concentration', 'cluster', 'proto_score', 'proto_loss', 'proto_nce_loss']
 
 # %% ../../nbs/1_foundations/13_prototypes.ipynb #75c95885
 @checked(log_joint=floats("N K"), q=floats("N K"))

@@ -17,13 +17,7 @@ from ..core.files import existing_file, malformed
 from ..foundations import ByteBPE, normalize_colors, read_embeddings, to_float, train_bpe
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/6_grounding/10_aligned.ipynb #8e7ee63c
-__all__ = [
-    "AlignedTuples", "text_tokens", "read_aligned", "FeatureEncoder", "TextTower", "PictureTower",
-    "default_encoders",
-]  # fmt: skip
+__all__ = ['AlignedTuples', 'text_tokens', 'read_aligned', 'FeatureEncoder', 'TextTower', 'PictureTower', 'default_encoders']
 
 # %% ../../nbs/6_grounding/10_aligned.ipynb #afc0b6f3
 def _view(name, x):

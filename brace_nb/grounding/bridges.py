@@ -13,14 +13,8 @@ from ..core.arrays import check_finite, one_type
 from ..core.arguments import checked, floats, integers, positive, size, sizes, within
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/6_grounding/02_bridges.ipynb #5d273ea9
-__all__ = [
-    "BRIDGES", "as_linear", "one_hot", "gumbel_noise", "straight_through_choice", "eot_by_id",
-    "eot_by_largest_id", "eot_by_similarity", "rows_at", "eot_gumbel", "encode_inputs", "bridge_memory",
-    "bytes_for_backward",
-]  # fmt: skip
+__all__ = ['BRIDGES', 'as_linear', 'one_hot', 'gumbel_noise', 'straight_through_choice', 'eot_by_id', 'eot_by_largest_id',
+           'eot_by_similarity', 'rows_at', 'eot_gumbel', 'encode_inputs', 'bridge_memory', 'bytes_for_backward']
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #37d4b196
 @checked(embedding=torch.nn.Embedding)

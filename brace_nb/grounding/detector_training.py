@@ -22,13 +22,8 @@ from .matchers import match_detections
 from .set_predictor import SetPredictor, detection_costs, detection_losses, weighted_loss
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/6_grounding/24_detector_training.ipynb #2f886824
-__all__ = [
-    "emoji_scenes", "Detections", "detect", "objects_of", "own_costs", "detection_scores", "DetectorRun",
-    "train_detector", "DetectorStudy", "detector_study",
-]  # fmt: skip
+__all__ = ['emoji_scenes', 'Detections', 'detect', 'objects_of', 'own_costs', 'detection_scores', 'DetectorRun', 'train_detector',
+           'DetectorStudy', 'detector_study']
 
 # %% ../../nbs/6_grounding/24_detector_training.ipynb #f0e29ab3
 def emoji_scenes(

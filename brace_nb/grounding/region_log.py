@@ -14,13 +14,7 @@ from ..core.arguments import checked, list_of, number, size, sizes
 from ..ndim import partitions, region_mask
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/6_grounding/11_region_log.ipynb #5ea9b6da
-__all__ = [
-    "cube_regions", "region_name", "region_errors", "one_hot_labels", "first_and_bad", "cube_log",
-    "region_table",
-]  # fmt: skip
+__all__ = ['cube_regions', 'region_name', 'region_errors', 'one_hot_labels', 'first_and_bad', 'cube_log', 'region_table']
 
 # %% ../../nbs/6_grounding/11_region_log.ipynb #62eb27e3
 @lru_cache(maxsize=64)

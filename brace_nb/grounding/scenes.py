@@ -32,13 +32,8 @@ from brace_nb.core.arguments import (
 )
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/6_grounding/01_scenes.ipynb #b599b517
-__all__ = [
-    "MASK_DECODERS", "Scenes", "render_scenes", "dice_loss", "mask_scores", "best_constant", "MaskDecoder",
-    "train_decoder", "learn_weight",
-]  # fmt: skip
+__all__ = ['MASK_DECODERS', 'Scenes', 'render_scenes', 'dice_loss', 'mask_scores', 'best_constant', 'MaskDecoder',
+           'train_decoder', 'learn_weight']
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #6aadcd49
 @dataclass(frozen=True)

@@ -16,13 +16,7 @@ from ..core.arrays import one_type
 from ..core.training import in_precision, train
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/6_grounding/06_students.ipynb #bc454072
-__all__ = [
-    "TEACHINGS", "TextStudents", "contrasts", "cube_contrasts", "train_students", "hide_words",
-    "guess_losses",
-]  # fmt: skip
+__all__ = ['TEACHINGS', 'TextStudents', 'contrasts', 'cube_contrasts', 'train_students', 'hide_words', 'guess_losses']
 
 # %% ../../nbs/6_grounding/06_students.ipynb #e8a5a447
 def _drawn(seeds, shape, spread):

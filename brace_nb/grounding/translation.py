@@ -24,12 +24,7 @@ from .used_rows import encode_used
 from ..core.arguments import checked, floats, integers, positive, size, tensors
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/6_grounding/03_translation.ipynb #210dfc93
-__all__ = [
-    "READS", "WholeModel", "trim_padding", "cosines_with_frozen", "train_whole_model", "prequential_losses",
-]  # fmt: skip
+__all__ = ['READS', 'WholeModel', 'trim_padding', 'cosines_with_frozen', 'train_whole_model', 'prequential_losses']
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #5ff12651
 def _products_with_end(model, states, padding):

@@ -15,13 +15,7 @@ from torch import Tensor
 from ..core.arguments import checked, count, ids, size
 
 # %% auto #0
-__all__ = []
-
-# %% ../../nbs/3_ndim/06_regions.ipynb #c74fac16
-__all__ = [
-    "partitions", "region_of", "region_sizes", "collision_probability", "mask_value", "safe_exponent",
-    "region_mask",
-]  # fmt: skip
+__all__ = ['partitions', 'region_of', 'region_sizes', 'collision_probability', 'mask_value', 'safe_exponent', 'region_mask']
 
 # %% ../../nbs/3_ndim/06_regions.ipynb #6169218d
 def _whole(what, value, least):
