@@ -1664,6 +1664,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                         'brace_nb/companion/figures.py'),
                                             'brace_nb.companion.figures.shades': ( '7_companion/figures.html#shades',
                                                                                    'brace_nb/companion/figures.py'),
+                                            'brace_nb.companion.figures.style': ( '7_companion/figures.html#style',
+                                                                                  'brace_nb/companion/figures.py'),
                                             'brace_nb.companion.figures.to_csv': ( '7_companion/figures.html#to_csv',
                                                                                    'brace_nb/companion/figures.py'),
                                             'brace_nb.companion.figures.use_style': ( '7_companion/figures.html#use_style',

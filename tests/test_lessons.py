@@ -1,4 +1,4 @@
-"""What a lesson has: a picture, a summary, exercises whose solutions run, and ways on.
+"""What a lesson has: a summary and ways on; pictures and exercises where they teach, with solutions that run.
 
 Notebooks with a letter (`NNa_*`: kernels and sub-lessons) and the tables of names (`zz_init`) need not be
 whole lessons; those that have exercises need solutions all the same. `nbdev_test` runs every cell of a
@@ -45,14 +45,6 @@ def section(cells, heading):
     return [cells[start[0]], *rest[: ends[0] if ends else len(rest)]]
 
 
-def shows_a_picture(cells):
-    drawn = any("image/png" in output.get("data", {}) for cell in cells for output in cell.get("outputs", []))
-    return drawn or any(
-        cell["cell_type"] == "markdown" and re.search(r"!\[[^\]]+\]\([^)]+\.(png|gif|webp)\)", source(cell))
-        for cell in cells
-    )
-
-
 def unsolved(cells, least):
     "What the exercises lack: so many solutions, one for each question, which check something and are run."
     found, tried = [], section(cells, "Try")
@@ -75,12 +67,11 @@ def faults(path):
     "What a lesson lacks."
     cells = cells_of(path)
     found = []
-    if not shows_a_picture(cells):
-        found.append("a picture")
     summary = "\n".join(source(c).partition("\n")[2] for c in section(cells, "Remember"))
     if len(re.findall(r"[.!?](?:\s|$)", summary)) < 3:
         found.append("Remember with three sentences")
-    found += unsolved(cells, 3)
+    if has_exercises(path):
+        found += unsolved(cells, 1)
     if not section(cells, "Measured in"):
         found.append("Measured in")
     last = source(cells[-1])
@@ -106,12 +97,12 @@ def test_what_is_missing_is_seen(tmp_path):
     empty = dict(cell_type="markdown", metadata={}, source=["# A title"])
     path = tmp_path / "00_empty.ipynb"
     path.write_text(json.dumps(dict(cells=[empty])))
-    assert len(faults(path)) == 7
+    assert len(faults(path)) == 5
     solution = dict(cell_type="code", metadata=dict(tags=["solution"]), source=["1 + 1"], outputs=[])
     texts = ("## Remember\n\nOne. Two. Three.", "## Try", "## Measured in\n\nNext: [b](b.ipynb)")
     remember, exercises, last = (dict(cell_type="markdown", metadata={}, source=[t]) for t in texts)
     path.write_text(json.dumps(dict(cells=[remember, exercises, *[solution] * 3, last])))
-    lacking = "a picture", "a check in every solution", "a link to the previous lesson", "stored outputs"
+    lacking = "a check in every solution", "a link to the previous lesson", "stored outputs"
     assert faults(path) == list(lacking)
 
 

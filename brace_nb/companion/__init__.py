@@ -9,7 +9,7 @@ from ..core.lazy_names import lazy
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
-    figures="MAPS METHOD_STYLES PALETTE STYLE WIDTHS method_style save_figure shades to_csv use_style",
+    figures="MAPS METHOD_STYLES PALETTE STYLE WIDTHS method_style style save_figure shades to_csv use_style",
     figure_checks="picture_faults",
     words="LABELS label",
     gallery="captions_of explanations_of to_gallery write_gallery",

@@ -16,7 +16,8 @@ from .figure_checks import identifiers, layout_kept, picture_faults
 from .folders import run_facts, run_folder
 
 # %% auto #0
-__all__ = ['PALETTE', 'METHOD_STYLES', 'MAPS', 'WIDTHS', 'STYLE', 'method_style', 'shades', 'use_style', 'to_csv', 'save_figure']
+__all__ = ['PALETTE', 'METHOD_STYLES', 'MAPS', 'WIDTHS', 'STYLE', 'method_style', 'style', 'shades', 'use_style', 'to_csv',
+           'save_figure']
 
 # %% ../../nbs/7_companion/01_figures.ipynb #27aa1681
 PALETTE = dict(
@@ -112,6 +113,13 @@ def method_style(
         )
     color, marker, line = METHOD_STYLES[name]
     return dict(color=PALETTE[color], marker=marker, linestyle=line)
+
+# %% ../../nbs/7_companion/01_figures.ipynb #f0a20001
+def style(
+    entry,  # Entry of a registry (`METHODS`, `MEASURES`, ...), or any `core.Entry`
+) -> dict:  # Keywords for `Axes.plot`
+    "Color, marker and line of an entry, the same in every figure; `entry.title` is its name for readers."
+    return dict(color=PALETTE[entry.color], marker=entry.marker, linestyle=entry.line)
 
 # %% ../../nbs/7_companion/01_figures.ipynb #2b5a9d9a
 def shades(
