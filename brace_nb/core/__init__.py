@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy(
     files="atomic_path check_expansion existing_file malformed naming read_json read_yaml write_atomic",
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
+    portable="portable_environment use_one_instruction_set",
     registry="COLORS Entry LINES MARKERS Registry",
     training="Bar EarlyStopping PRECISIONS TrainingState deferred_interrupt "
     "in_precision memory_told mixed_precision_on rows_by_memory train",
