@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
+import warnings
 from collections.abc import Callable
 from functools import partial, wraps
 
@@ -17,8 +18,8 @@ from torch import Tensor
 
 # %% auto #0
 __all__ = ['positive', 'nonnegative', 'share', 'count', 'size', 'several', 'tensor', 'floats', 'integers', 'array', 'finite',
-           'ids', 'labels', 'number', 'whole', 'sizes', 'seed', 'text', 'function', 'ArrayRule', 'within', 'tensors',
-           'many', 'list_of', 'one_of', 'checked']
+           'ids', 'labels', 'number', 'whole', 'sizes', 'seed', 'text', 'function', 'ArrayRule', 'as_tensor', 'within',
+           'tensors', 'many', 'list_of', 'one_of', 'checked', 'check_finite']
 
 # %% ../../nbs/0_core/07_arguments.ipynb #94eb40be
 def _refuse(name, must, value):
@@ -172,21 +173,55 @@ def _integers(value, name):
 
 tensor, floats, integers = ArrayRule(_tensor), ArrayRule(_floats), ArrayRule(_integers)
 
+# %% ../../nbs/0_core/07_arguments.ipynb #95fbb9b7
+_NATIVE = {"uint16": np.int32, "uint32": np.int64, "uint64": np.float64, "bfloat16": np.float32}
+
+
+def _readable_type(a, name):
+    "A type that torch reads and that holds every value of the array."
+    if a.dtype.name in _NATIVE:
+        return _NATIVE[a.dtype.name]
+    if a.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be real numbers; got dtype {a.dtype}. Convert it first.")
+    return np.float64 if a.dtype.kind == "f" and a.itemsize > 8 else a.dtype.newbyteorder("=")
+
+
+def _native(a, name):
+    "An array in a type and a layout that torch reads, copied only where it must be."
+    masked = int(np.ma.getmaskarray(a).sum()) if isinstance(a, np.ma.MaskedArray) else 0
+    if masked:
+        raise ValueError(f"{name} must not be masked; got {masked} masked entries. Fill them first.")
+    a = np.asarray(a, _readable_type(a, name))
+    return a.copy() if min(a.strides, default=0) < 0 else a
+
+# %% ../../nbs/0_core/07_arguments.ipynb #ff9b3cb0
+def as_tensor(
+    x,  # Tensor, array, list, DataFrame: real numbers of any shape
+    name: str = "x",  # For the error
+) -> Tensor:  # The same numbers; a tensor is returned as it is, with its graph
+    "Anything that holds real numbers as a tensor, without a copy where possible."
+    if isinstance(x, Tensor):
+        if x.is_complex():
+            raise ValueError(f"{name} must be real numbers; got dtype {x.dtype}. Take the real part.")
+        return x
+    try:
+        a = np.asanyarray(x)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{name} must be an array of numbers; got {type(x).__name__}: {error}.") from None
+    a = _native(a, name)
+    if a.flags.writeable:
+        return torch.from_numpy(a)
+    with warnings.catch_warnings():  # a read-only map is only read here
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(a)
+
 # %% ../../nbs/0_core/07_arguments.ipynb #d7970b47
-def _array(value, name):
-    from brace_nb.core.arrays import as_tensor  # which uses these rules itself
-
-    return as_tensor(value, name)
-
-
 def _finite(value, name):
-    from brace_nb.core.arrays import check_finite
-
-    check_finite(_array(value, name), name)
+    check_finite(as_tensor(value, name), name)
 
 
 def _ids(value, name):
-    found = _array(value, name)
+    found = as_tensor(value, name)
     if found.numel() and (found.is_floating_point() or found.dtype == torch.bool):
         raise ValueError(f"{name} must hold whole numbers; got {found.dtype}.")
 
@@ -200,7 +235,7 @@ def _labels(value, name):
         raise ValueError(f"{name} must not be NaN or infinite. Drop these rows.")
 
 
-array, finite, ids, labels = map(ArrayRule, (_array, _finite, _ids, _labels))
+array, finite, ids, labels = map(ArrayRule, (as_tensor, _finite, _ids, _labels))
 
 # %% ../../nbs/0_core/07_arguments.ipynb #0d251f9f
 def within(
@@ -284,17 +319,11 @@ def _all_rules(called, parameters, rules):
     found = {name: rules.get(name) or _rule_of(p) for name, p in parameters.items()}
     return {name: rule for name, rule in found.items() if rule is not None}
 
-# %% ../../nbs/0_core/07_arguments.ipynb #a3d472dd
-def checked(
-    function: Callable | None = None,  # What to guard; None when rules are given
-    /,
-    **rules,  # Name of an argument = rule, or class
-) -> Callable:  # The same function, whose arguments are what they should be
-    "Hold the callers of a function to its signature."
-    if function is None:
-        return partial(checked, **rules)
+# %% ../../nbs/0_core/07_arguments.ipynb #f4c0caae
+def _checked_function(function, rules):
+    "The function, whose arguments are looked at first."
     parameters = inspect.signature(function).parameters
-    found = _all_rules(function.__name__, parameters, rules)
+    found = _all_rules(function.__qualname__, parameters, rules)
     defaults = {name: p.default for name, p in parameters.items()}
     places = [name for name, p in parameters.items() if p.kind <= p.POSITIONAL_OR_KEYWORD]
     shaped = {name: rule for name, rule in found.items() if getattr(rule, "axes", None)}
@@ -309,4 +338,55 @@ def checked(
                     shaped[name].fit(value, name, axes)
         return function(*args, **options)
 
+    call.is_checked = True
     return call
+
+# %% ../../nbs/0_core/07_arguments.ipynb #142bbc97
+def _methods(kind):
+    "Name, function and wrapper (static, class or none) of the methods that a class itself defines."
+    for name, member in list(vars(kind).items()):
+        wrapper = type(member) if isinstance(member, (staticmethod, classmethod)) else None
+        function = member.__func__ if wrapper else member
+        public = name == "__init__" or not name.startswith("_")
+        if public and inspect.isfunction(function) and not hasattr(function, "is_checked"):
+            yield name, function, wrapper
+
+
+def _checked_class(kind, rules):
+    "The class, whose constructor and public methods look at their arguments first."
+    methods = list(_methods(kind))
+    names = {name: set(inspect.signature(function).parameters) for name, function, _ in methods}
+    if unknown := set(rules) - set().union(*names.values()):
+        raise TypeError(f"{kind.__name__} has no method with arguments {sorted(unknown)}.")
+    for name, function, wrapper in methods:
+        guarded = _checked_function(function, {k: r for k, r in rules.items() if k in names[name]})
+        setattr(kind, name, wrapper(guarded) if wrapper else guarded)
+    return kind
+
+# %% ../../nbs/0_core/07_arguments.ipynb #a3d472dd
+def checked(
+    what: Callable | None = None,  # Function, method or class to guard; None when rules are given
+    /,
+    **rules,  # Name of an argument = rule, or class
+) -> Callable:  # The same, whose arguments are what they should be
+    "Hold the callers of a function, or of a class and its public methods, to their signatures."
+    if what is None:
+        return partial(checked, **rules)
+    return (_checked_class if isinstance(what, type) else _checked_function)(what, rules)
+
+# %% ../../nbs/0_core/07_arguments.ipynb #7c49d999
+@checked
+def check_finite(
+    t: Tensor,  # Shape (..., D); of integers nothing is asked
+    name: str = "embeddings",  # For the error
+    cure: str = "Drop these rows.",  # Last sentence of the error
+) -> None:
+    "Raise ValueError naming the first rows that hold NaN or infinity."
+    if not (t.is_floating_point() and t.numel()) or t.sum().isfinite():  # a finite sum has finite terms
+        return
+    wide = t if t.itemsize > 1 else t.float()  # float8 has few operations
+    bad = ~wide.isfinite()
+    rows = (bad.all(-1) if t.ndim == 0 else bad.any(-1)).flatten().nonzero().flatten()
+    if len(rows):
+        where = f"rows {rows[:5].tolist()} hold NaN or infinity" if t.ndim > 1 else "got NaN or infinity"
+        raise ValueError(f"{name} must be finite; {where}. {cure}")

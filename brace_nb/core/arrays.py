@@ -5,58 +5,14 @@
 # %% ../../nbs/0_core/00_arrays.ipynb #3e791dfd
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from .arguments import checked, floats
+from .arguments import as_tensor, check_finite, checked, floats
 
 # %% auto #0
-__all__ = ['as_tensor', 'widen', 'check_finite', 'rows', 'normalize', 'one_type', 'broadcast', 'like', 'random_rotation']
-
-# %% ../../nbs/0_core/00_arrays.ipynb #95fbb9b7
-_NATIVE = {"uint16": np.int32, "uint32": np.int64, "uint64": np.float64, "bfloat16": np.float32}
-
-
-def _readable_type(a, name):
-    "A type that torch reads and that holds every value of the array."
-    if a.dtype.name in _NATIVE:
-        return _NATIVE[a.dtype.name]
-    if a.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be real numbers; got dtype {a.dtype}. Convert it first.")
-    return np.float64 if a.dtype.kind == "f" and a.itemsize > 8 else a.dtype.newbyteorder("=")
-
-
-def _native(a, name):
-    "An array in a type and a layout that torch reads, copied only where it must be."
-    masked = int(np.ma.getmaskarray(a).sum()) if isinstance(a, np.ma.MaskedArray) else 0
-    if masked:
-        raise ValueError(f"{name} must not be masked; got {masked} masked entries. Fill them first.")
-    a = np.asarray(a, _readable_type(a, name))
-    return a.copy() if min(a.strides, default=0) < 0 else a
-
-# %% ../../nbs/0_core/00_arrays.ipynb #ff9b3cb0
-def as_tensor(
-    x,  # Tensor, array, list, DataFrame: real numbers of any shape
-    name: str = "x",  # For the error
-) -> Tensor:  # The same numbers; a tensor is returned as it is, with its graph
-    "Anything that holds real numbers as a tensor, without a copy where possible."
-    if isinstance(x, Tensor):
-        if x.is_complex():
-            raise ValueError(f"{name} must be real numbers; got dtype {x.dtype}. Take the real part.")
-        return x
-    try:
-        a = np.asanyarray(x)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{name} must be an array of numbers; got {type(x).__name__}: {error}.") from None
-    a = _native(a, name)
-    if a.flags.writeable:
-        return torch.from_numpy(a)
-    with warnings.catch_warnings():  # a read-only map is only read here
-        warnings.simplefilter("ignore")
-        return torch.from_numpy(a)
+__all__ = ['widen', 'rows', 'normalize', 'one_type', 'broadcast', 'like', 'random_rotation']
 
 # %% ../../nbs/0_core/00_arrays.ipynb #8a0dd22a
 @checked
@@ -68,23 +24,6 @@ def widen(
         return t
     exact = t.dtype in (torch.int32, torch.int64)
     return t.to(torch.float64 if exact else torch.float32)
-
-# %% ../../nbs/0_core/00_arrays.ipynb #7c49d999
-@checked
-def check_finite(
-    t: Tensor,  # Shape (..., D); of integers nothing is asked
-    name: str = "embeddings",  # For the error
-    cure: str = "Drop these rows.",  # Last sentence of the error
-) -> None:
-    "Raise ValueError naming the first rows that hold NaN or infinity."
-    if not (t.is_floating_point() and t.numel()) or t.sum().isfinite():  # a finite sum has finite terms
-        return
-    wide = t if t.itemsize > 1 else t.float()  # float8 has few operations
-    bad = ~wide.isfinite()
-    rows = (bad.all(-1) if t.ndim == 0 else bad.any(-1)).flatten().nonzero().flatten()
-    if len(rows):
-        where = f"rows {rows[:5].tolist()} hold NaN or infinity" if t.ndim > 1 else "got NaN or infinity"
-        raise ValueError(f"{name} must be finite; {where}. {cure}")
 
 # %% ../../nbs/0_core/00_arrays.ipynb #499b8761
 @checked
