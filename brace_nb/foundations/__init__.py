@@ -8,10 +8,10 @@ from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
-    tuples="Tuples",
+    tuples="MODALITIES Tuples",
     images="CLIP_MEAN CLIP_STD Sprites as_generator box_shrink contact_sheet normalize_colors on_background "
     "place to_float",
-    emoji="DESIGNERS HELD_OUT_DESIGNER SPLITS TRAINING_DESIGNERS data_folder load_emoji",
+    emoji="DESIGNERS Designer HELD_OUT_DESIGNER LANGUAGES SPLITS TRAINING_DESIGNERS data_folder load_emoji",
     photo_collections="Photos load_coco load_flickr30k photo_tuples",
     shards="load_shards",
     embedding_files="load_embeddings read_embeddings",
@@ -25,11 +25,11 @@ __getattr__, __dir__, __all__ = lazy(
     "supcon_loss",
     non_contrastive_losses="barlow_score barlow_twins_loss gaussian_entropy information_bottleneck",
     prototypes="Clustering cluster concentration evidence_bound proto_loss proto_nce_loss proto_score",
-    recipe="TrainingConfig batch_ids learning_rate restyle training_ids",
+    encoder_recipe="TrainingConfig batch_ids learning_rate restyle training_ids",
     batches="CaptionSampler PictureSampler TupleBatches",
     update="make_optimizer mixed_precision pair_weights tuple_loss",
     runs="train_encoder",
-    objectives="OBJECTIVES ObjectiveConfig PrototypeObjective TwoViews",
+    objectives="ENCODERS OBJECTIVES ObjectiveConfig ObjectiveEntry PrototypeObjective TwoViews",
     self_supervised="batch_statistics train_objective",
     cifar="load_cifar10 read_pickled_data",
     class_folders="imagenet_class_names load_class_folders",

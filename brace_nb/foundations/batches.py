@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from .images import normalize_colors
-from .recipe import TrainingConfig, batch_ids, restyle, training_ids
+from .encoder_recipe import TrainingConfig, batch_ids, restyle, training_ids
 
 # %% auto #0
 __all__ = ['CaptionSampler', 'PictureSampler', 'TupleBatches']

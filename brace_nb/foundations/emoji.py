@@ -6,22 +6,60 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from ..core.registry import Entry, Registry
 from .images import Sprites
 from .tuples import Tuples
 
 # %% auto #0
-__all__ = ['HELD_OUT_DESIGNER', 'DESIGNERS', 'TRAINING_DESIGNERS', 'SPLITS', 'data_folder', 'load_emoji']
+__all__ = ['DESIGNERS', 'HELD_OUT_DESIGNER', 'TRAINING_DESIGNERS', 'SPLITS', 'LANGUAGES', 'Designer', 'data_folder', 'load_emoji']
 
 # %% ../../nbs/1_foundations/02_emoji.ipynb #c32533cb
+@dataclass(frozen=True, kw_only=True)
+class Designer(Entry):
+    "Who has drawn a set of pictures, and under which licence."
+
+    licence: str
+
+
+DESIGNERS = Registry(
+    "designer",
+    dict(
+        noto=Designer(title="Noto", color="blue", licence="Apache-2.0"),
+        twemoji=Designer(title="Twemoji", color="orange", marker="s", line="--", licence="CC-BY-4.0"),
+        openmoji=Designer(title="OpenMoji", color="green", marker="^", line="-.", licence="CC-BY-SA-4.0"),
+        fluent=Designer(title="Fluent", color="purple", marker="D", line=":", licence="MIT"),
+    ),
+)
 HELD_OUT_DESIGNER = "twemoji"  # never seen in training; its pictures of training concepts test the style gap
-DESIGNERS = ("noto", "twemoji", "openmoji", "fluent")
 TRAINING_DESIGNERS = tuple(d for d in DESIGNERS if d != HELD_OUT_DESIGNER)
 SPLITS = ("train", "val", "test")
+_LANGUAGES = dict(
+    am="Amharic",
+    ar="Arabic",
+    cy="Welsh",
+    de="German",
+    en="English",
+    es="Spanish",
+    eu="Basque",
+    fr="French",
+    ga="Irish",
+    ha="Hausa",
+    hi="Hindi",
+    ig="Igbo",
+    ja="Japanese",
+    qu="Quechua",
+    sw="Swahili",
+    yo="Yoruba",
+    zh="Chinese",
+    zu="Zulu",
+)
+LANGUAGES = Registry("language", {code: Entry(title=name) for code, name in _LANGUAGES.items()})
 
-
+# %% ../../nbs/1_foundations/02_emoji.ipynb #84a61878
 def data_folder(
     name: str = "emoji",  # Folder below the data folder
 ) -> Path:  # Existing folder

@@ -13,18 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.registry import Entry, Registry
 from .contrastive_losses import info_nce
 from .image_text_losses import clip_loss, siglip_loss
 from .images import normalize_colors, on_background, to_float
 from .non_contrastive_losses import barlow_twins_loss
 from .prototypes import cluster, proto_nce_loss
-from .recipe import TrainingConfig, batch_ids, restyle, training_ids
+from .encoder_recipe import TrainingConfig, batch_ids, restyle, training_ids
 from .towers import encode_tokens
 from .update import mixed_precision
 
 # %% auto #0
-__all__ = ['OBJECTIVES', 'TwoViews', 'ObjectiveConfig', 'Objective', 'ClipObjective', 'SiglipObjective', 'InfoNceObjective',
-           'BarlowObjective', 'PrototypeObjective']
+__all__ = ['OBJECTIVES', 'ENCODERS', 'TwoViews', 'ObjectiveConfig', 'Objective', 'ClipObjective', 'SiglipObjective',
+           'InfoNceObjective', 'BarlowObjective', 'PrototypeObjective', 'ObjectiveEntry']
 
 # %% ../../nbs/1_foundations/18_objectives.ipynb #9353da8d
 class TwoViews:
@@ -181,18 +182,80 @@ class PrototypeObjective(Objective):
         return proto_nce_loss(x, key, rows, self.clusterings, self.extra.temperature), x, key
 
 # %% ../../nbs/1_foundations/18_objectives.ipynb #1e8ba1bb
-def _row(make, formula, source):
-    return dict(make=make, texts=make.texts, formula=formula, source=source)
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveEntry(Entry):
+    "An objective: what it asks of an encoder, who proposed it, and how figures draw encoders trained by it."
+
+    make: type  # Its `Objective`
+    formula: str
+    source: str
+    scale: float | None = None  # Inverse temperature at the start; None: the recipe's
+
+    @property
+    def texts(self) -> bool:
+        "Does it compare pictures with texts?"
+        return self.make.texts
 
 
-OBJECTIVES = dict(
-    clip=_row(ClipObjective, "cross-entropy of scale * cosine, both ways", "Radford et al. 2021"),
-    siglip=_row(SiglipObjective, "-log sigmoid(+-(scale * cosine + bias)) of each pair", "Zhai et al. 2023"),
-    infonce=_row(
-        InfoNceObjective,
-        "InfoNCE of two distortions, negatives from the other one",
-        "van den Oord et al. 2018; Chen et al. 2020 without the negatives within a distortion",
+OBJECTIVES = Registry(
+    "objective",
+    dict(
+        clip=ObjectiveEntry(
+            make=ClipObjective,
+            title="CLIP",
+            color="blue",
+            formula="cross-entropy of scale * cosine, both ways",
+            source="Radford et al. 2021",
+        ),
+        siglip=ObjectiveEntry(
+            make=SiglipObjective,
+            title="SigLIP",
+            color="green",
+            marker="s",
+            line="--",
+            formula="-log sigmoid(+-(scale * cosine + bias)) of each pair",
+            source="Zhai et al. 2023",
+            scale=10.0,
+        ),
+        infonce=ObjectiveEntry(
+            make=InfoNceObjective,
+            title="InfoNCE",
+            color="sky",
+            marker="X",
+            line="-.",
+            formula="InfoNCE of two distortions, negatives from the other one",
+            source="van den Oord et al. 2018; Chen et al. 2020 without the negatives within a distortion",
+        ),
+        barlow=ObjectiveEntry(
+            make=BarlowObjective,
+            title="Barlow Twins",
+            color="orange",
+            marker="^",
+            line="-.",
+            formula="cross-correlation of distortions to the identity",
+            source="Zbontar et al. 2021",
+        ),
+        pcl=ObjectiveEntry(
+            make=PrototypeObjective,
+            title="PCL",
+            color="purple",
+            marker="D",
+            line=":",
+            formula="InfoNCE with a momentum encoder, and its prototypes",
+            source="Li et al. 2021",
+        ),
     ),
-    barlow=_row(BarlowObjective, "cross-correlation of distortions to the identity", "Zbontar et al. 2021"),
-    pcl=_row(PrototypeObjective, "InfoNCE with a momentum encoder, and its prototypes", "Li et al. 2021"),
+)
+
+# %% ../../nbs/1_foundations/18_objectives.ipynb #eca18d02
+ENCODERS = Registry(
+    "encoder",
+    dict(
+        **OBJECTIVES,
+        clip_vit=Entry(title="CLIP, ViT", color="sky", marker="v", line=":"),
+        default=Entry(title="default encoder", color="black", marker="*", line="-"),
+        untrained=Entry(title="untrained", color="grey", marker="X", line=":"),
+        untrained_vit=Entry(title="untrained ViT", color="grey", marker="<", line=":"),
+        pixels=Entry(title="raw pixels", color="red", marker="P", line="--"),
+    ),
 )

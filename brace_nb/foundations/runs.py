@@ -26,7 +26,7 @@ from ..core.training import Bar, deferred_interrupt, train
 from .batches import TupleBatches
 from .checkpoints import load_encoder, save_encoder
 from .encoder import build_encoder
-from .recipe import TrainingConfig, learning_rate, training_ids
+from .encoder_recipe import TrainingConfig, learning_rate, training_ids
 from .tokenizer import ByteBPE, train_bpe
 from .towers import EncoderConfig
 from .update import make_optimizer, tuple_loss

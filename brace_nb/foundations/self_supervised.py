@@ -16,11 +16,12 @@ from ..core.training import Bar, train
 from .batches import TupleBatches
 from .encoder import build_encoder
 from .objectives import OBJECTIVES, ObjectiveConfig, TwoViews
-from .recipe import TrainingConfig, learning_rate
+from .encoder_recipe import TrainingConfig, learning_rate
 from .towers import EncoderConfig
+from .tuples import Tuples
 from .update import make_optimizer
 from ..core.arrays import one_type
-from ..core.arguments import checked, floats
+from ..core.arguments import checked, floats, one_of
 
 # %% auto #0
 __all__ = ['batch_statistics', 'train_objective']
@@ -81,9 +82,7 @@ class _ObjectiveRun:
 
 # %% ../../nbs/1_foundations/19_self_supervised.ipynb #6bcf71da
 def _check_objective(objective, config, keep):
-    if objective not in OBJECTIVES:
-        raise ValueError(f"objective must be one of {list(OBJECTIVES)}; got {objective!r}.")
-    if OBJECTIVES[objective]["texts"] and (config.pictures, config.texts) != (1, 1):
+    if OBJECTIVES[objective].texts and (config.pictures, config.texts) != (1, 1):
         raise ValueError(
             f"{objective} compares one picture with one text: set pictures=1, texts=1 in the recipe; "
             f"got {config.pictures} and {config.texts}. `train_encoder` takes more views."
@@ -97,15 +96,16 @@ def _objective_module(objective, encoder, config, extra, batches, seed):
     "The module of an objective; what it draws comes from the seed."
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        module = OBJECTIVES[objective]["make"](encoder, config, extra, batches, seed)
+        module = OBJECTIVES[objective].make(encoder, config, extra, batches, seed)
     with torch.no_grad():
-        encoder.model.logit_scale.fill_(math.log(10.0 if objective == "siglip" else config.initial_scale))
+        encoder.model.logit_scale.fill_(math.log(OBJECTIVES[objective].scale or config.initial_scale))
     return module.to(encoder.device)
 
 # %% ../../nbs/1_foundations/19_self_supervised.ipynb #3be0b011
 _SHORT = TrainingConfig(steps=300, languages=("en",), pictures=1, texts=1)
 
 # %% ../../nbs/1_foundations/19_self_supervised.ipynb #788f4118
+@checked(objective=one_of(OBJECTIVES), tuples=Tuples, config=TrainingConfig, extra=ObjectiveConfig)
 def train_objective(
     tuples,  # Tuples
     objective: str = "clip",  # One of OBJECTIVES
@@ -124,7 +124,7 @@ def train_objective(
     _check_objective(objective, config, keep)
     encoder = build_encoder(encoder_config, tokenizer, seed, device)
     encoder.model.to(memory_format=torch.channels_last)
-    if OBJECTIVES[objective]["texts"]:
+    if OBJECTIVES[objective].texts:
         batches = TupleBatches(tuples, config, encoder, seed)
     else:
         batches = TwoViews(tuples, config, encoder.config.image_size, seed)

@@ -9,8 +9,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..core.registry import Entry, Registry
+
 # %% auto #0
-__all__ = ['Tuples']
+__all__ = ['MODALITIES', 'Tuples']
+
+# %% ../../nbs/1_foundations/00_tuples.ipynb #4bbf00d2
+MODALITIES = Registry(
+    "modality",
+    dict(
+        image=Entry(title="image", color="blue", marker="o", line="-"),
+        text=Entry(title="text", color="orange", marker="s", line="--"),
+    ),
+)
 
 # %% ../../nbs/1_foundations/00_tuples.ipynb #b8eddfa8
 def _some(values, allowed, what):

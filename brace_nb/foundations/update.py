@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .image_text_losses import pairwise_clip_loss
-from .recipe import TrainingConfig
+from .encoder_recipe import TrainingConfig
 from .towers import encode_tokens
 from ..core.arguments import checked, one_of
 
