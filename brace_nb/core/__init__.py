@@ -8,8 +8,8 @@ from .lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
-    arguments="array ArrayRule as_tensor check_finite checked count finite floats function ids integers "
-    "labels list_of many nonnegative number one_of positive seed several share size sizes "
+    arguments="array ArrayRule as_tensor booleans check_finite checked count finite floats function ids "
+    "integers labels list_of many nonnegative number one_of positive seed several share size sizes "
     "tensor tensors text whole within",
     arrays="broadcast like normalize one_type random_rotation rows widen",
     demo="expect_fail",
