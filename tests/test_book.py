@@ -242,11 +242,7 @@ SHOWN = (
     "api/codes.html",
     "nbs/2_codes/00_projection.html",
     "nbs/experiments/codes/counterexample.html",
-    "play/points.html",
-    "play/assignment.html",
-    "play/corner.html",
-    "play/regions.html",
-    "play/map.html",
+    *(f"play/{path.stem}.html" for path in sorted((ROOT / "nbs/_book/play").glob("*.md"))),
     "cite.html",
 )
 

@@ -1,14 +1,25 @@
 """The pages to play with: their functions are the library's, and mouse and keyboard drive them."""
 
+import inspect
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
 import torch
 from browser import Watched, call
 
-from brace_nb.assignment import FLOAT_FORMATS, METHODS, assign, precision_study, quantize, recurse
+from brace_nb.assignment import (
+    DISTRIBUTIONS,
+    FLOAT_FORMATS,
+    METHODS,
+    PRESETS,
+    assign,
+    precision_study,
+    quantize,
+    recurse,
+)
 from brace_nb.codes import (
     binarize,
     counterexample_interval,
@@ -25,30 +36,32 @@ from brace_nb.ndim import collision_probability, mask_value, safe_exponent
 
 BOOK = root() / "nbs/_book"
 MANY = 200  # Random inputs for each comparison
-FORMATS = ("fp32", "bf16", "e4m3", "e5m2")
-PAGES = ("points", "assignment", "corner", "regions", "map")
+sys.path.insert(0, str(BOOK))
+import play_pages  # noqa: E402
+import registries  # noqa: E402
+
+FORMATS = tuple(FLOAT_FORMATS)
+PAGES = play_pages.names()
+
+
+def put_pages(folder):
+    "The pages without their frame: style, scripts, the library's registries as they are now."
+    shutil.copytree(BOOK / "static", folder / "_static")
+    (folder / "_static/registries.js").write_text(registries.script(), encoding="utf-8")
+    for name in PAGES:
+        play_pages.bare(name, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    "The pages without their frame: style, scripts, data and the place that the script fills."
-    folder = tmp_path_factory.mktemp("play")
-    shutil.copytree(BOOK / "static", folder / "_static")
-    (folder / "play").mkdir()
-    for name in PAGES:
-        text = (BOOK / f"play/{name}.md").read_text(encoding="utf-8")
-        body = re.search(r"```\{raw\} html\n(.*?)```", text, re.S)[1]
-        head = '<meta charset="utf-8"><link rel="icon" href="data:,">'
-        head += '<link rel="stylesheet" href="../_static/book.css">'
-        page = f"<!doctype html>{head}<body>{body}</body>"
-        (folder / f"play/{name}.html").write_text(page, encoding="utf-8")
-    return folder
+    "The pages, with the entries of this checkout."
+    return put_pages(tmp_path_factory.mktemp("play"))
 
 
 @pytest.fixture(scope="module")
 def map_data(site, monkeypatch_module):
     "The map's data, as `make book` writes them."
-    monkeypatch_module.syspath_prepend(str(BOOK))
     import map_page
 
     monkeypatch_module.setattr(map_page, "SOURCE", site)
@@ -196,9 +209,6 @@ def test_the_recursion_is_the_librarys_step_by_step(opened):
             close(states[steps], recurse(torch.tensor(x), steps, 0.8), rtol=1e-6, atol=1e-7)
 
 
-PRESETS = ("v1", "v2", "v3", "v4", "v5", "v5s")
-
-
 def test_the_recursive_rules_in_all_formats_are_the_librarys(opened):
     random = np.random.default_rng(3)
     x = random.normal(size=(40, 5, 6)).astype(np.float32)
@@ -208,9 +218,8 @@ def test_the_recursive_rules_in_all_formats_are_the_librarys(opened):
     for f, name in enumerate(FORMATS):
         for m, method in enumerate(names):
             rule = "recursive_top2" if method in PRESETS else method
-            body = (
-                f"const o = A.PRESETS['{method}'] || {{}}; return A.compare(x, true, o)['{rule}']['{name}'];"
-            )
+            rules = f"const o = brace.registries.presets['{method}'] || {{}};"
+            body = f"{rules} return A.compare(x, true, o)['{rule}']['{name}'];"
             found = run(page, x, body)
             assert [g["valid"] for g in found] == study.valid[f, m].tolist()
             shared, cells = study.shared[f, m], study.cells[f, m]
@@ -222,14 +231,19 @@ def test_the_recursive_rules_in_all_formats_are_the_librarys(opened):
                     close(g["gap"], max(0, best - total), atol=1e-5)
 
 
-def test_the_page_knows_all_methods_and_formats(opened):
+def test_the_page_computes_all_methods_and_formats(opened):
     page = opened("play/assignment.html")
-    assert page.evaluate("Object.keys(brace.assignment.METHODS)") == list(METHODS)
-    for name, (mantissa, step, top) in page.evaluate("brace.assignment.FORMATS").items():
+    assert page.evaluate("brace.assignment.computed") == list(METHODS)
+    assert page.evaluate("brace.assignment.drawable.map(([name]) => name)") == list(DISTRIBUTIONS)
+    for name, stored in page.evaluate("brace.registries.formats").items():
         form = FLOAT_FORMATS[name]
-        assert (mantissa, step, top) == (form.mantissa, form.step, torch.finfo(form.dtype).max)
-    valid = page.evaluate("Object.entries(brace.assignment.METHODS).filter((m) => m[1][2]).map((m) => m[0])")
-    assert valid == [name for name, m in METHODS.items() if m.valid]
+        found = stored["mantissa"], stored["step"], stored["top"]
+        assert found == (form.mantissa, form.step, torch.finfo(form.dtype).max)
+    rules = page.evaluate("brace.registries.presets")
+    assert rules.pop("default") == PRESETS["v5s"] and rules == PRESETS
+    options = page.evaluate("brace.assignment.OPTIONS")
+    told = inspect.signature(assign).parameters
+    assert options == {name: told[name].default for name in options}
 
 
 def test_a_matrix_is_edited_and_methods_answer(opened):
@@ -431,8 +445,7 @@ def test_the_map_reads_its_numbers_right(opened, map_data):
         assert got == [n for n in near[d, lang, row].tolist() if n != 65535]
 
 
-def test_the_map_shows_the_default_encoder(monkeypatch_module):
-    monkeypatch_module.syspath_prepend(str(BOOK))
+def test_the_map_shows_the_default_encoder():
     import map_data
 
     for path in (map_data.EMBEDDINGS, map_data.HEADS):
