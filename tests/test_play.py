@@ -4,6 +4,7 @@ import inspect
 import re
 import shutil
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -21,7 +22,9 @@ from brace_nb.assignment import (
     recurse,
 )
 from brace_nb.codes import (
+    CODE_MEASURES,
     binarize,
+    cosine_similarity,
     counterexample_interval,
     hamming_similarity,
     jaccard,
@@ -30,9 +33,22 @@ from brace_nb.codes import (
     ternarize,
     unpack,
 )
-from brace_nb.companion import root
-from brace_nb.ndim import MEASURES, STATISTICS, partitions, point_statistics, region_of, region_sizes, score
-from brace_nb.ndim import collision_probability, mask_value, safe_exponent
+from brace_nb.companion import root, style
+from brace_nb.core import Entry
+from brace_nb.ndim import (
+    KINDS,
+    MEASURES,
+    STATISTICS,
+    collision_probability,
+    gradient_cells,
+    mask_value,
+    partitions,
+    point_statistics,
+    region_of,
+    region_sizes,
+    safe_exponent,
+    score,
+)
 
 BOOK = root() / "nbs/_book"
 MANY = 200  # Random inputs for each comparison
@@ -370,6 +386,10 @@ def test_regions_are_the_librarys(opened):
         assert found == list(region_sizes(n, B).values())
     wanted = [collision_probability(n, B) for n, B in cases]
     close(call(page, "([n, B]) => brace.regions.collisionProbability(n, B)", cases), wanted, atol=1e-12)
+    for kind in KINDS:
+        body = f"([n, B]) => brace.regions.gradientCells.{kind}(n, B)"
+        several = [case for case in cases if min(case) > 1]
+        assert call(page, body, several) == [gradient_cells(n, B, kind)[0] for n, B in several]
     for n in range(1, 9):
         m = page.evaluate(f"brace.regions.safeExponent({n})")
         assert m == safe_exponent(n)
@@ -384,7 +404,8 @@ def test_regions_are_the_librarys(opened):
 def test_the_cube_is_cut_by_mouse_and_by_keys(opened):
     page = opened("play/regions.html")
     words, canvas = page.locator(".stage .hint"), page.locator("canvas")
-    assert page.locator("tbody tr").count() == 3
+    assert page.locator("tr[data-region]").count() == 3
+    assert page.locator("tr[data-name=slice]").inner_text().endswith("216")
     canvas.focus()
     page.keyboard.press("ArrowRight")
     assert "Cell (1, 2, 1): region 2 + 1" in words.inner_text()
@@ -396,7 +417,7 @@ def test_the_cube_is_cut_by_mouse_and_by_keys(opened):
     assert "Cell (1, 1, 1)" in words.inner_text()
     page.get_by_role("slider", name="batches, n").focus()
     page.keyboard.press("End")
-    assert page.locator("tbody tr").count() == 11
+    assert page.locator("tr[data-region]").count() == 11
     page.get_by_role("slider", name="coordinate 6").focus()
     page.keyboard.press("End")
     canvas.focus()
@@ -407,13 +428,19 @@ def test_the_cube_is_cut_by_mouse_and_by_keys(opened):
 # --- the map
 
 
+SIMILARITIES = dict(jaccard=jaccard, hamming=hamming_similarity, cosine=cosine_similarity)
+
+
 def test_similarities_of_codes_are_the_librarys(opened, map_data):
     page, random = opened("play/map.html"), np.random.default_rng(7)
+    assert page.evaluate("Object.keys(brace.map.similarity)") == list(CODE_MEASURES) == list(SIMILARITIES)
     codes = map_data["codes"]
     pairs = [[int(i) for i in random.integers(0, s, 2)] for s in codes.shape[:2] for _ in range(MANY)]
     pairs = [[a, r, b, q] for (a, b), (r, q) in zip(pairs[:MANY], pairs[MANY:])]
-    for name, function in (("jaccard", jaccard), ("hamming", hamming_similarity)):
-        body = f"([a, r, b, q]) => brace.map.{name}(brace.table.code(a, r), brace.table.code(b, q))"
+    for name, function in SIMILARITIES.items():
+        body = (
+            f"([a, r, b, q]) => brace.map.similarity.{name}(brace.table.code(a, r), brace.table.code(b, q))"
+        )
         page.evaluate("brace.table = brace.map.read(brace.mapData)")
         wanted = [function(codes[a, r][None], codes[b, q][None])[0, 0] for a, r, b, q in pairs]
         close(call(page, body, pairs), wanted, atol=1e-6)
@@ -424,8 +451,9 @@ def test_neighbors_of_codes_are_the_librarys(opened, map_data):
     codes, dim = map_data["codes"], 8 * map_data["codes"].shape[-1]
     page.evaluate("brace.table = brace.map.read(brace.mapData)")
     rows = random.choice(codes.shape[1], 60, replace=False).tolist()
-    for name, function in (("jaccard", jaccard), ("hamming", hamming_similarity)):
-        body = f"(r) => brace.map.nearestCodes(brace.table, brace.table.code(0, r), 4, brace.map.{name})"
+    for name, function in SIMILARITIES.items():
+        call_of = f"brace.table.code(0, r), 4, brace.map.similarity.{name}"
+        body = f"(r) => brace.map.nearestCodes(brace.table, {call_of})"
         wanted = function(unpack(codes[0, rows], dim), unpack(codes[4], dim))
         for of, found in zip(wanted, call(page, body, rows)):
             close(of[found], np.sort(of)[::-1][:5], atol=1e-6)
@@ -477,7 +505,8 @@ def test_the_map_is_searched_clicked_and_moved_by_keys(opened, map_data):
     page.locator(".hits button").first.click()
     panel = page.locator(".panel")
     assert "red apple" in panel.locator("h3").inner_text() and "tufaha jekundu" in panel.inner_text()
-    assert panel.locator(".near").count() == 3 and panel.locator(".near .hit").count() == 15
+    columns = 1 + len(CODE_MEASURES)  # the float embedding, and each similarity of codes
+    assert panel.locator(".near").count() == columns and panel.locator(".near .hit").count() == 5 * columns
     assert panel.locator(".bit-grid span").count() == 256
     page.get_by_label("language").select_option("1")
     assert "Spanish names" in panel.inner_text()
@@ -499,6 +528,69 @@ def test_the_map_is_searched_clicked_and_moved_by_keys(opened, map_data):
     page.get_by_label("a word that the data hold").fill(name)
     page.locator(".hits button").first.click()
     assert "has no picture" in panel.inner_text()
+
+
+# --- entries of the library
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added(Entry):
+    "An entry as a reader of the library would add one."
+
+    formula: str = "max_a |x_a|"
+    source: str = "a test"
+    says: str = "the first column for the first row, and so on"
+    only: int | None = None
+
+
+def test_an_entry_of_the_library_is_on_its_page(browser, tmp_path, monkeypatch):
+    "One added entry of each registry, which no script computes: its title stands there, without a number."
+    places = {  # registry: page, and where an entry's name is found on it
+        "measures": (MEASURES, "points", "tr[data-name=added]"),
+        "methods": (METHODS, "assignment", "tr[data-name=added]"),
+        "losses": (KINDS, "regions", "tr[data-name=added]"),
+    }
+    for registry, _, _ in places.values():
+        if isinstance(registry, dict):  # MERGE: kinds of loss are a tuple on this branch
+            monkeypatch.setitem(registry, "added", Added(title="Added & new", color="red", marker="*"))
+    put_pages(tmp_path)
+    for registry, page, row in places.values():
+        if not isinstance(registry, dict):
+            continue
+        watched = Watched(browser)
+        shown = watched.open(tmp_path / f"play/{page}.html").locator(row).inner_text()
+        assert "Added & new" in shown and "in Python only" in shown, page
+        watched.check()
+        watched.page.close()
+    stored = registries.tables()["measures"]["added"]
+    assert stored["color"] == style(MEASURES["added"])["color"] and stored["marker"] == "*"
+
+
+def test_no_script_has_rules_and_formulas_of_its_own():
+    scripts = "\n".join(path.read_text(encoding="utf-8") for path in BOOK.glob("static/*.js"))
+    for table in ("measures", "methods", "losses", "statistics"):
+        for name, entry in registries.tables()[table].items():
+            told = [entry.get(field, "") for field in ("formula", "says", "source")]
+            assert not any(words in scripts for words in told if len(words) > 8), name
+
+
+def test_the_picture_of_a_card_is_taken(browser, tmp_path, monkeypatch):
+    "With Chromium; a page that has a picture keeps it."
+    from PIL import Image
+
+    (tmp_path / "static").mkdir()
+    shutil.copytree(BOOK / "play", tmp_path / "play")
+    for path in BOOK.glob("static/*.[jc]s*"):
+        shutil.copy(path, tmp_path / "static")
+    monkeypatch.setattr(play_pages, "HERE", tmp_path)
+    monkeypatch.setattr(play_pages, "names", lambda: ["points"])
+    assert "<img" not in play_pages.card("points", "")
+    assert play_pages.main([]) == 0
+    with Image.open(tmp_path / "static/play_points.webp") as picture:
+        assert picture.width == 520 and len(picture.getcolors(10**6)) > 50
+    assert "_static/play_points.webp" in play_pages.card("points", "")
+    monkeypatch.setattr(play_pages, "picture", lambda *_: pytest.fail("it was there"))
+    assert play_pages.main([]) == 0
 
 
 # --- all pages

@@ -466,7 +466,13 @@ brace.page("assignment", (place) => {
       title: "its color in figures",
     });
     const words = make("small", { text: says, title: source });
-    const head = make("th", { scope: "row" }, swatch, title, make("code", { text: method }), words);
+    const head = make(
+      "th",
+      { scope: "row" },
+      make("span", {}, swatch, title),
+      make("code", { text: method }),
+      words,
+    );
     const here = A.computed.includes(method);
     const elsewhere = make("td", {
       class: "quiet",

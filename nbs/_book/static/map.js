@@ -47,6 +47,12 @@ brace.map = (() => {
     return either ? both / either : 1;
   }
 
+  // Shared bits over the root of the product of the bits set; two empty codes are alike.
+  function cosine(a, b) {
+    const [x, y] = [active(a), active(b)];
+    return x && y ? shared(a, b) / Math.sqrt(x * y) : +(x === y);
+  }
+
   // Share of the dimensions with equal bits.
   function hamming(a, b) {
     return 1 - (active(a) + active(b) - 2 * shared(a, b)) / (8 * a.length);
@@ -88,7 +94,10 @@ brace.map = (() => {
       .map(([row, [, language, text]]) => ({ row, language, text }));
   }
 
-  return { read, jaccard, hamming, active, shared, bit, nearestCodes, search };
+  // How the library's similarities of codes are computed, by name.
+  const similarity = { jaccard, hamming, cosine };
+
+  return { read, similarity, active, shared, bit, nearestCodes, search };
 })();
 
 brace.page("map", (place) => {
@@ -97,6 +106,7 @@ brace.page("map", (place) => {
     data = brace.mapData,
     table = M.read(data);
   const languages = Object.keys(data.languages);
+  const designers = data.designers.map((name) => brace.registries.designers[name].title);
   const state = {
     designer: 0,
     language: 0,
@@ -303,6 +313,10 @@ brace.page("map", (place) => {
     return make("div", { class: "near" }, make("h4", { text: title }), ...items);
   }
 
+  const similarities = Object.entries(brace.registries.similarities);
+  const similarityOf = (name, a, b) =>
+    M.similarity[name] ? show(M.similarity[name](a, b), 2) : brace.ELSEWHERE;
+
   function describe() {
     const row = state.row;
     if (row === null) {
@@ -342,7 +356,7 @@ brace.page("map", (place) => {
       ),
       names,
     ];
-    if (!here) parts.push(make("p", { text: `${data.designers[state.designer]} has no picture of it.` }));
+    if (!here) parts.push(make("p", { text: `${designers[state.designer]} has no picture of it.` }));
     else {
       const mine = table.code(state.designer, row),
         other = table.code(view, row);
@@ -356,7 +370,8 @@ brace.page("map", (place) => {
           make("span", { class: "key name" }),
           ` name ${M.active(other)} `,
           make("span", { class: "key both" }),
-          ` both ${M.shared(mine, other)} of ${table.dim} bits; Jaccard ${show(M.jaccard(mine, other), 2)}, Hamming ${show(M.hamming(mine, other), 2)}`,
+          ` both ${M.shared(mine, other)} of ${table.dim} bits; `,
+          similarities.map(([name, { title }]) => `${title} ${similarityOf(name, mine, other)}`).join(", "),
         ),
       );
       parts.push(
@@ -368,8 +383,11 @@ brace.page("map", (place) => {
           "div",
           { class: "nears" },
           neighbors("by float", table.nearest(state.designer, state.language, row)),
-          neighbors("by Jaccard", M.nearestCodes(table, mine, view, M.jaccard)),
-          neighbors("by Hamming", M.nearestCodes(table, mine, view, M.hamming)),
+          ...similarities
+            .filter(([name]) => M.similarity[name])
+            .map(([name, { title }]) =>
+              neighbors(`by ${title}`, M.nearestCodes(table, mine, view, M.similarity[name])),
+            ),
         ),
       );
     }
@@ -481,14 +499,14 @@ brace.page("map", (place) => {
     "keydown",
     (event) => event.key === "Enter" && state.hits.length && choose(state.hits[0].row, true),
   );
-  const designers = data.designers.map((name, k) => [
+  const pictures = designers.map((title, k) => [
     k,
-    name === data.unseen ? `${name} (never trained on)` : name,
+    data.designers[k] === data.unseen ? `${title} (never trained on)` : title,
   ]);
   const controls = make(
     "div",
     { class: "controls" },
-    brace.choice("pictures by", designers, 0, (k) => {
+    brace.choice("pictures by", pictures, 0, (k) => {
       state.designer = +k;
       describe();
       draw();

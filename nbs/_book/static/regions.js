@@ -48,7 +48,15 @@ brace.regions = (() => {
     return 1 - product(Array.from({ length: n }, (_, k) => (B - k) / B));
   }
 
-  return { partitions, regionOf, regionSize, maskValue, safeExponent, collisionProbability };
+  // Scores that receive gradient under one-hot labels, by kind of loss.
+  const gradientCells = {
+    pairs: (n, B) => ((n * (n - 1)) / 2) * B ** 2,
+    axis: (n, B) => B + (n > 2 ? n : 1) * B * (B - 1),
+    slice: (n, B) => B ** n,
+    sigmoid: (n, B) => B ** n,
+  };
+
+  return { gradientCells, partitions, regionOf, regionSize, maskValue, safeExponent, collisionProbability };
 })();
 
 brace.page("regions", (place) => {
@@ -64,6 +72,7 @@ brace.page("regions", (place) => {
   const rows = make("tbody");
   const caption = make("caption");
   const bar = make("div", { class: "shares plain", role: "img" });
+  const kinds = make("tbody");
   const spoken = brace.announcer();
   const sliders = make("div", { class: "controls" });
   let layout = null;
@@ -167,6 +176,20 @@ brace.page("regions", (place) => {
           make("td", { class: "number", text: R.maskValue(p, m).toLocaleString("en") }),
         );
         return row;
+      }),
+    );
+    kinds.replaceChildren(
+      ...Object.entries(brace.registries.losses).map(([kind, loss]) => {
+        const count = R.gradientCells[kind]?.(n, B).toLocaleString("en");
+        const head = make(
+          "th",
+          { scope: "row", title: loss.source },
+          loss.title,
+          make("code", { text: kind }),
+        );
+        const formula = make("td", { class: "formula", text: loss.formula });
+        const cells = make("td", { class: count ? "number" : "quiet", text: count || brace.ELSEWHERE });
+        return make("tr", { "data-name": kind }, head, formula, cells);
       }),
     );
     bar.replaceChildren(
@@ -274,10 +297,17 @@ brace.page("regions", (place) => {
       reset();
     }),
   );
-  const head = ["", "region", "which cells", "cells", "share", "label"].map((text) =>
-    make("th", { scope: "col", text }),
+  const heads = (words) =>
+    make("thead", {}, make("tr", {}, ...words.map((text) => make("th", { scope: "col", text }))));
+  const columns = ["", "region", "which cells", "cells", "share", "label"];
+  const table = make("table", { class: "values" }, caption, heads(columns), rows);
+  const losses = make(
+    "table",
+    { class: "values" },
+    make("caption", { text: "Cells whose score receives gradient, by kind of loss" }),
+    heads(["loss", "", "cells"]),
+    kinds,
   );
-  const table = make("table", { class: "values" }, caption, make("thead", {}, make("tr", {}, ...head)), rows);
   place.replaceChildren(
     controls,
     sliders,
@@ -286,7 +316,7 @@ brace.page("regions", (place) => {
       "div",
       { class: "two regions" },
       make("div", { class: "stage" }, make("div", {}, canvas), where),
-      make("div", { class: "scroll" }, table),
+      make("div", { class: "scroll" }, table, losses),
     ),
     spoken,
   );
