@@ -2,6 +2,7 @@
 
 import pytest
 from house import (
+    biome,
     code_lines,
     deep_imports,
     experiment_code,
@@ -18,6 +19,7 @@ from brace_nb.companion import root
 
 RULES = [
     ruff,
+    biome,
     long_cells,
     long_modules,
     long_lines,
