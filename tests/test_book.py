@@ -176,17 +176,19 @@ def test_no_id_and_no_name_ends_a_link_or_begins_a_tag(monkeypatch):
 
     monkeypatch.setattr(gallery_page, "size_of", lambda figure: (640, 480))
     harmless, hostile = "a.b", "a.b\"><script>alert`1`</script><i x='"
+    monkeypatch.setattr(notebook_pages, "width_of", lambda figure: "50%")
     rows, tags = ledger_rows(), {}
     for id in (harmless, hostile):
         row = next(iter(rows.values())) | dict(id=id, experiment=f"codes/{id}", kind=id)
         figure = f"codes/{id}"
-        about = dict(experiment=figure, alt=id)
+        about = dict(experiment="codes/tradeoff", alt=id)
         facts = dict(figures={figure: about})
+        below = notebook_pages.with_captions(f"![c](../figures/{figure}.png)", {figure: [row]}, "")
         pieces = [
             ledger_page.line(row, [figure]),
             gallery_page.card(figure, about, [row], "codes"),
             *notebook_pages.answers([row]),
-            notebook_pages.with_captions(f"![c](../figures/{figure}.png)", {figure: [row]}, ""),
+            below.partition("{raw} html")[2],
             part_pages.thumbnail(ROOT / "nbs/experiments/codes/tradeoff.ipynb", facts),
         ]
         tags[id] = Tags("\n".join(pieces)).found
