@@ -80,7 +80,7 @@ def presets() -> dict:
     "Rules of the recursion by name, first the one that `assign` takes when it is told none."
     told = inspect.signature(assignment.assign).parameters
     usual = {name: told[name].default for name in ("steps", "factor", "select")}
-    return dict(default=usual) | assignment.PRESETS
+    return dict(default=usual) | {name: dict(rule) for name, rule in assignment.PRESETS.items()}
 
 
 def tables() -> dict:
