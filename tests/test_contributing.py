@@ -35,6 +35,25 @@ def recipes() -> dict[str, tuple[str, list[Step]]]:
 RECIPES = recipes()
 
 
+def unready() -> set[str]:
+    "MERGE: delete this function; with all registries in, `LATER` is empty and every recipe is walked."
+    from brace_nb import assignment, ndim
+    from brace_nb.core import Registry
+
+    there = {
+        "Add a measure of n vectors": isinstance(ndim.MEASURES, Registry),
+        "Add a way to assign": isinstance(assignment.METHODS, Registry),
+        "Add a loss on n embeddings": isinstance(ndim.KINDS, Registry),
+        "Change how long the encoder is trained": (
+            ROOT / "nbs/1_foundations/14_encoder_recipe.ipynb"
+        ).exists(),
+    }
+    return {title for title, ready in there.items() if not ready}
+
+
+LATER = unready()
+
+
 def cell(source: str, kind: str = "code", tags: tuple = ()) -> dict:
     "A cell of a notebook."
     more = dict(outputs=[], execution_count=None) if kind == "code" else {}
@@ -154,10 +173,6 @@ def walked(copy):
     return changed, {p.relative_to(copy).as_posix() for p in package}
 
 
-# MERGE: empty this set when all registries are in; every recipe must then be walked.
-LATER = set()
-
-
 @pytest.mark.parametrize("title", RECIPES)
 def test_a_recipe_does_what_it_says(walked, copy, title):
     if title in LATER:
@@ -195,8 +210,11 @@ def test_an_entry_is_on_its_page_with_nothing_else_to_do(walked, copy):
     "The site's script of the copy holds the entries that the recipes add."
     script = "import sys; sys.path.insert(0, 'nbs/_book'); import registries; print(registries.script())"
     told = run(copy, sys.executable, "-c", script)
+    done = set(RECIPES) - LATER
     entries = re.findall(r'^(?:MEASURES|KINDS)\["(\w+)"\]|^    "(\w+)", AssignmentMethod', _cells(), re.M)
-    assert len(entries) == 3 - len(LATER)
+    assert len(entries) == sum(
+        title.startswith(("Add a measure", "Add a way", "Add a loss")) for title in done
+    )
     for names in entries:
         assert f'"{"".join(names)}":' in told, names
 
