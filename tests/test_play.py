@@ -11,6 +11,7 @@ import pytest
 import torch
 from browser import Watched, call
 
+from brace_nb import codes
 from brace_nb.assignment import (
     DISTRIBUTIONS,
     FLOAT_FORMATS,
@@ -316,6 +317,19 @@ def test_codes_are_the_librarys(opened):
         assert code == ternarize(v).tolist()
 
 
+def test_every_code_is_listed_and_three_are_computed(opened):
+    page = opened("play/corner.html")
+    assert set(page.evaluate("Object.keys(brace.corner.encode)")) == {"binary", "ternary", "sign"}
+    listed = registries.tables()["codes"]
+    assert page.locator("tr[data-name]").count() == len(listed)
+    vectors = random_vectors(signed=True)
+    found = call(page, "(v) => brace.corner.encode.sign(v)", [v.tolist() for v in vectors])
+    assert all(np.array_equal(code, v > 0) for v, code in zip(vectors, found))
+    for name in listed:
+        words = page.locator(f"tr[data-name='{name}']").inner_text()
+        assert ("in Python only" in words) == (name not in ("binary", "ternary", "sign"))
+
+
 def test_the_intervals_of_failure_are_exact(opened):
     page, random = opened("play/corner.html"), np.random.default_rng(5)
     vectors = [v / v.max() for v in random_vectors()]
@@ -550,9 +564,10 @@ def test_an_entry_of_the_library_is_on_its_page(browser, tmp_path, monkeypatch):
         "measures": (MEASURES, "points", "tr[data-name=added]"),
         "methods": (METHODS, "assignment", "tr[data-name=added]"),
         "losses": (KINDS, "regions", "tr[data-name=added]"),
+        "codes": (getattr(codes, "CODES", ()), "corner", "tr[data-name=added]"),
     }
     for registry, _, _ in places.values():
-        if isinstance(registry, dict):  # MERGE: kinds of loss are a tuple on this branch
+        if isinstance(registry, dict):  # MERGE: kinds of loss and codes are no registries on this branch
             monkeypatch.setitem(registry, "added", Added(title="Added & new", color="red", marker="*"))
     put_pages(tmp_path)
     for registry, page, row in places.values():

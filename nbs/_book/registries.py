@@ -93,6 +93,7 @@ def tables() -> dict:
         measures=entries(ndim.MEASURES),
         statistics=entries(ndim.STATISTICS),
         losses=entries(ndim.KINDS),
+        codes=entries(getattr(codes, "CODES", {})),  # MERGE: codes.CODES
         similarities=entries(codes.CODE_MEASURES),
         designers=entries(foundations.DESIGNERS),
     )

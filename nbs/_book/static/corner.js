@@ -109,7 +109,15 @@ brace.corner = (() => {
     return [1 / (1 + (D - 1) * (Math.SQRT2 - 1) ** 2), (1 + 1 / Math.sqrt(D)) / 2];
   }
 
+  // How the library's codes of a vector are computed, by name.
+  const encode = {
+    binary: (v) => (v.some((x) => x < 0) ? null : binarize(v)),
+    ternary: ternarize,
+    sign: (v) => v.map((x) => +(x > 0)),
+  };
+
   return {
+    encode,
     partialSums,
     bestK,
     firstDescent,
@@ -124,7 +132,7 @@ brace.corner = (() => {
 })();
 
 brace.page("corner", (place) => {
-  const { make, show } = brace;
+  const { heads, make, show } = brace;
   const C = brace.corner;
   const state = { v: [], ternary: false, seed: 4, focus: 0 };
   const W = 360,
@@ -326,10 +334,8 @@ brace.page("corner", (place) => {
     const instead = fails ? `keeps ${stop}: cosine ${show(bad)}, which is wrong` : "finds the same code";
     words.textContent = `Keep ${K}: cosine ${show(good)}. Stopping at the first descent ${instead}.`;
     words.className = fails ? "verdict-line bad" : "verdict-line good";
-    const signs = C.ternarize(state.v);
-    const shown = state.ternary
-      ? signs.map((s) => (s > 0 ? "+" : s < 0 ? "−" : "0"))
-      : best.map((b) => (b ? "1" : "0"));
+    const shown = state.ternary ? C.ternarize(state.v).map(sign) : best.map(digit);
+    listCodes();
     code.replaceChildren(...shown.map((bit, i) => make("span", { class: best[i] ? "on" : "", text: bit })));
     code.setAttribute("aria-label", `The code: ${shown.join(" ")}`);
     const found = drawBars(v, best);
@@ -345,6 +351,30 @@ brace.page("corner", (place) => {
       `in ${v.length} dimensions the rule fails between ${show(100 * from, 1)} % and ${show(100 * to, 1)} %.`;
     drawChart(v, K, stop);
   }
+
+  // --- every code of the library
+  const sign = (s) => (s > 0 ? "+" : s < 0 ? "−" : "0");
+  const digit = (b) => (b ? "1" : "0");
+  const listed = make("tbody");
+
+  function listCodes() {
+    const rows = Object.entries(brace.registries.codes).map(([name, { title, formula }]) => {
+      const found = C.encode[name]?.(state.v);
+      const bits = found?.map(found.some((b) => b < 0) ? sign : digit).join(" ");
+      const text = bits || (C.encode[name] ? "not for negative entries" : brace.ELSEWHERE);
+      const head = make("th", { scope: "row" }, title, make("code", { text: name }));
+      const cell = make("td", { class: bits ? "formula" : "quiet", text });
+      return make("tr", { "data-name": name }, head, make("td", { class: "formula", text: formula }), cell);
+    });
+    listed.replaceChildren(...rows);
+  }
+  const codes = make(
+    "table",
+    { class: "values" },
+    make("caption", { text: "Codes of this vector" }),
+    heads(["code", "", "bits"]),
+    listed,
+  );
 
   // --- controls
   const drawn = (D, seed, signed) => {
@@ -399,6 +429,7 @@ brace.page("corner", (place) => {
       make("div", { class: "stage" }, chart, key),
     ),
     interval,
+    make("div", { class: "scroll" }, codes),
     spoken,
   );
   setVector(drawn(8, state.seed, false));

@@ -21,6 +21,11 @@ const brace = window.brace;
     return node;
   }
 
+  // The head of a table.
+  function heads(words) {
+    return make("thead", {}, make("tr", {}, ...words.map((text) => make("th", { scope: "col", text }))));
+  }
+
   // A labelled slider with its value beside it; `change` is called with the number.
   function slider(label, { min, max, step = 1, value, show = String }, change) {
     const output = make("output", { text: show(value) });
@@ -143,6 +148,7 @@ const brace = window.brace;
   Object.assign(brace, {
     ELSEWHERE,
     make,
+    heads,
     slider,
     choice,
     check,

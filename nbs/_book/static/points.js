@@ -162,7 +162,7 @@ brace.points = (() => {
 })();
 
 brace.page("points", (place) => {
-  const { make } = brace;
+  const { heads, make } = brace;
   const show = (x, digits = 3) =>
     x && Math.abs(x) < 5e-4 && digits === 3 ? x.toExponential(0).replace(/-/g, "−") : brace.show(x, digits);
   const { measures, statistics, unit, around } = brace.points;
@@ -225,8 +225,6 @@ brace.page("points", (place) => {
   }
 
   // --- the tables: an entry of the library that has no computation here is told of all the same
-  const heads = (words) =>
-    make("thead", {}, make("tr", {}, ...words.map((text) => make("th", { scope: "col", text }))));
   const number = () => make("td", { class: "number" });
   const only = (colspan) => make("td", { class: "quiet", colspan, text: brace.ELSEWHERE });
 

@@ -60,7 +60,7 @@ brace.regions = (() => {
 })();
 
 brace.page("regions", (place) => {
-  const { make, show } = brace;
+  const { heads, make, show } = brace;
   const R = brace.regions;
   const state = { n: 3, B: 6, rest: [0, 0, 0], cell: null, lit: null };
   const canvas = make("canvas", {
@@ -297,8 +297,6 @@ brace.page("regions", (place) => {
       reset();
     }),
   );
-  const heads = (words) =>
-    make("thead", {}, make("tr", {}, ...words.map((text) => make("th", { scope: "col", text }))));
   const columns = ["", "region", "which cells", "cells", "share", "label"];
   const table = make("table", { class: "values" }, caption, heads(columns), rows);
   const losses = make(
