@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arguments import checked, count, ids, size, sizes
+from ..core.arguments import checked, count, ids, size
 
 # %% auto #0
 __all__ = ['partitions', 'region_of', 'region_sizes', 'collision_probability', 'mask_value', 'safe_exponent', 'region_mask']
@@ -97,7 +97,8 @@ def _shape(n, batch_size):
     shape = tuple(batch_size) if isinstance(batch_size, (list, tuple)) else (batch_size,) * n
     if len(shape) != n:
         raise ValueError(f"batch_size is one size, or one per modality: {n}; got {len(shape)}.")
-    sizes(shape, "batch_size")
+    for one in shape:
+        size(one, "batch_size")
     return shape
 
 
