@@ -122,7 +122,7 @@ def test_blocks_of_rows_change_nothing(n, unbiased, monkeypatch):
     monkeypatch.setattr(
         long_rows, "strips", lambda n, layers: [[(i, min(i + 13, n))] for i in range(0, n, 13)]
     )
-    monkeypatch.setattr(long_rows, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(row_kernels, "MOST_NUMBERS", 1)
     monkeypatch.setattr(long_rows, "COLUMNS", 50)
     assert (cka_matrix(a, b, unbiased) - want).abs().max() < 1e-12
 
@@ -147,7 +147,7 @@ def test_long_rows_are_the_upper_half_of_centered_gram_matrices(groups, unbiased
 @pytest.mark.parametrize("dtype, close", [(torch.float64, 1e-11), (torch.float32, 2e-5)])
 def test_triangles_are_the_lower_half_of_centered_gram_matrices(groups, unbiased, dtype, close):
     layers = [noise(45, d, seed=d) + 3 for d in (1, 6, 6, 50)]
-    made = long_rows.Triangles(layers, unbiased, dtype, groups)
+    made = row_kernels.Triangles(layers, unbiased, dtype, groups)
     found = torch.cat([made.fill(group).clone() for group in groups], 1)
     rows, cols = np.tril_indices(45)
     for x, row, own, squares in zip(layers, found, made.own, made.squares):
