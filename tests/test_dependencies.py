@@ -271,7 +271,7 @@ MUTATIONS = [  # what, in which module, an experiment that runs it, one that doe
     (a_decorator, "assignment.methods", "assignment/metrics", "codes/optimum"),
     (a_default, "assignment.metrics", "assignment/metrics", "codes/optimum"),
     (a_default, "evaluation.similarity_index", "evaluation/cka_accuracy", "assignment/metrics"),
-    (a_class_attribute, "foundations.recipe", "foundations/encoder", "ndim/statistics"),
+    (a_class_attribute, "foundations.encoder_recipe", "foundations/encoder", "ndim/statistics"),
     (a_class_attribute, "ndim.measures", "ndim/gradient", "assignment/attribution"),
 ]
 

@@ -8,9 +8,10 @@ from .lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
-    arguments="array ArrayRule checked count finite floats function ids integers labels list_of many "
-    "nonnegative number one_of positive seed several share size sizes tensor tensors text whole within",
-    arrays="as_tensor broadcast check_finite like normalize one_type random_rotation rows widen",
+    arguments="array ArrayRule as_tensor check_finite checked count finite floats function ids integers "
+    "labels list_of many nonnegative number one_of positive seed several share size sizes "
+    "tensor tensors text whole within",
+    arrays="broadcast like normalize one_type random_rotation rows widen",
     demo="expect_fail",
     files="atomic_path check_expansion existing_file malformed naming read_json read_yaml write_atomic",
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
