@@ -424,11 +424,11 @@ def test_one_dead_batch_does_not_kill_a_layer():
         (lambda x: cka_matrix([x[None]], [x]), "Flatten"),
         (lambda x: cka(x[:, 0], x), "Flatten"),
         (lambda x: cka_matrix([], [x]), "empty"),
-        (lambda x: cka(x, x, form="f1"), "auto, gram"),
+        (lambda x: cka(x, x, form="f1"), "or auto. must be one of gram"),
         (lambda x: cka(x, x, False, "sums"), "unbiased estimate only"),
         (lambda x: cka(x, x, False, "ones"), "unbiased estimate only"),
         (lambda x: hsic(x[:1], x[:1], False), "at least 2 rows"),
-        (lambda x: permuted_cka(x[None], x[None]), "two matrices"),
+        (lambda x: permuted_cka(x[None], x[None]), "must have the shape"),
         (lambda x: null_sd(3), "at least 4"),
         (lambda x: StreamingCKA().update(x, x[:4]), "same rows"),
         (lambda x: cka(x.numpy().astype(str), x), "real numbers"),
@@ -562,7 +562,7 @@ def test_choosing_layers():
         layer_features(net, ids, "rare")
     with pytest.raises(ValueError, match="different numbers of samples"):
         layer_features(net, [(ids, False), (ids, True)])
-    with pytest.raises(ValueError, match="known: flatten"):
+    with pytest.raises(ValueError, match="representation must be one of flatten"):
         layer_features(net, ids, representation="EOT")
     assert clean(net)
 

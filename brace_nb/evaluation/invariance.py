@@ -5,65 +5,51 @@
 # %% ../../nbs/5_evaluation/09_invariance.ipynb #8e27bdfe
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..core import as_tensor
-from ..core.arguments import array, checked, count, finite, labels, share, sizes
+from ..core.arguments import array, check_finite, checked, count, finite, labels, share, sizes
+from ..core.registry import Entry, Registry
 
 # %% auto #0
-__all__ = ['TRAJECTORIES', 'firing', 'target_invariance', 'invariance_score', 'trajectory']
+__all__ = ['TRAJECTORIES', 'firing', 'target_invariance', 'invariance_score', 'Trajectory', 'trajectory']
 
 # %% ../../nbs/5_evaluation/09_invariance.ipynb #975b9cd9
-def _item_numbers(items, rows):
-    "Item of each row after a check, and the views of each item."
-    items = np.asarray(items.cpu() if isinstance(items, Tensor) else items)
-    if items.shape != (rows,) or items.dtype.kind not in "iu" or items.min() < 0:
+def _view_rows(h, items):
+    "Rows float64 (views, units), item of each row int64, views of each item."
+    h = as_tensor(h, "features").detach()
+    if h.ndim != (3 if items is None else 2) or not h.numel():
         raise ValueError(
-            f"items must be {rows} whole numbers from 0, one for each row; got {items.dtype} {items.shape}."
+            f"features must have shape (items, views, units), or (views, units) with `items`, the item of "
+            f"each row, and none may be empty; got {tuple(h.shape)}."
         )
+    if items is None:
+        items, h = np.repeat(np.arange(len(h)), h.shape[1]), h.reshape(-1, h.shape[-1])
+    check_finite(h, "features", "Drop these items.")
+    items = np.asarray(items.cpu() if isinstance(items, Tensor) else items)
+    if items.shape != (len(h),) or items.dtype.kind not in "iu" or items.min() < 0:
+        got = f"{items.dtype} {items.shape}"
+        raise ValueError(f"items must be {len(h)} whole numbers from 0, one for each row; got {got}.")
     count = np.bincount(items)
     if (count == 0).any():
         gaps = np.flatnonzero(count == 0)[:5].tolist()
         raise ValueError(f"items must be numbered without gaps; got no view of {gaps}.")
-    return items.astype(np.int64), count
+    return h.cpu().double().numpy(), items.astype(np.int64), count
 
-# %% ../../nbs/5_evaluation/09_invariance.ipynb #ec8dab0e
-def _check_view_rows(h):
-    if h.ndim != 2 or not h.size:
-        raise ValueError(
-            f"with `items`, features must be rows (views, units), at least one of each; got {h.shape}."
-        )
-    bad = np.flatnonzero(~np.isfinite(h).all(1))
-    if len(bad):
-        raise ValueError(f"features must be finite; rows {bad[:5].tolist()} are not. Drop these items.")
 
-# %% ../../nbs/5_evaluation/09_invariance.ipynb #ca193f18
-def _view_rows(h, items):
-    "Rows float64 (views, units), item of each row int64, views of each item."
-    h = as_tensor(h, "features").detach().cpu().double().numpy()
-    if items is None and h.ndim != 3:
-        raise ValueError(
-            f"features must have shape (items, views, units); got {h.shape}. "
-            "Rows (views, units) need `items`, the item of each row."
-        )
-    if not h.size:
-        raise ValueError(f"features need at least one item, view and unit; got {h.shape}.")
-    if items is None:
-        items, h = np.repeat(np.arange(len(h)), h.shape[1]), h.reshape(-1, h.shape[-1])
-    _check_view_rows(h)
-    return h, *_item_numbers(items, len(h))
-
-# %% ../../nbs/5_evaluation/09_invariance.ipynb #48a45628
 def _classes(labels, count):
     "Class number of each item and the number of classes."
     labels = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-    if labels.shape != (len(count),):
-        raise ValueError(f"labels must be one for each of {len(count)} items; got shape {labels.shape}.")
     names, number = np.unique(labels, return_inverse=True)
-    if len(names) < 2:
-        raise ValueError(f"invariance towards a class needs at least two classes; got {names.tolist()}.")
+    if len(labels) != len(count) or len(names) < 2:
+        got = f"{len(labels)} labels of {len(names)} classes"
+        raise ValueError(
+            f"labels must be one for each of {len(count)} items, at least two classes; got {got}."
+        )
     return number, len(names)
 
 # %% ../../nbs/5_evaluation/09_invariance.ipynb #43b3996e
@@ -188,8 +174,6 @@ def _null(score, draws, k):
 # %% ../../nbs/5_evaluation/09_invariance.ipynb #b42eecf4
 def _check_units(ks, units, realized):
     "Numbers of units that fire; units that never do."
-    if not len(ks) or any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1 for k in ks):
-        raise ValueError(f"ks must be whole numbers of at least 1; got {ks}.")
     dead = int((realized == 0).all(0).sum())
     if max(ks) > units - dead:
         raise ValueError(
@@ -231,11 +215,19 @@ def invariance_score(
     return out | sizes | _facts(response, realized, number, classes)
 
 # %% ../../nbs/5_evaluation/09_invariance.ipynb #2cf886b0
-TRAJECTORIES = {  # name -> views as (angle in degrees, magnification, shift right, shift down in sides)
+@dataclass(frozen=True, kw_only=True)
+class Trajectory(Entry):
+    "Views of a picture along one transformation; the first is the picture itself."
+
+    views: tuple  # (angle in degrees, magnification, shift right, shift down in sides) each
+
+
+_FIVE = {  # name -> views
     "translation": ((0, 1, 0, 0), (0, 1, 0.12, 0), (0, 1, -0.12, 0), (0, 1, 0, 0.12), (0, 1, 0, -0.12)),
     "scale": ((0, 1, 0, 0), (0, 0.7, 0, 0), (0, 0.85, 0, 0), (0, 1.15, 0, 0), (0, 1.3, 0, 0)),
     "rotation": ((0, 1, 0, 0), (-30, 1, 0, 0), (-15, 1, 0, 0), (15, 1, 0, 0), (30, 1, 0, 0)),
 }
+TRAJECTORIES = Registry("trajectory", {k: Trajectory(title=k, views=v) for k, v in _FIVE.items()})
 
 
 @checked(rgba=array("N S S 4"))
@@ -246,10 +238,8 @@ def trajectory(
     "All views of each picture under one transformation."
     from brace_nb.foundations import place
 
-    if name not in TRAJECTORIES:
-        raise ValueError(f"unknown trajectory {name!r}; known: {list(TRAJECTORIES)}.")
     n, views = len(rgba), []
-    for angle, scale, right, down in TRAJECTORIES[name]:
+    for angle, scale, right, down in TRAJECTORIES[name].views:
         angles, scales = torch.full((n,), float(angle)), torch.full((n,), float(scale))
         shifts = torch.tensor([[float(right), float(down)]]).expand(n, 2)
         x = place(rgba, angles, scales, shifts, torch.ones(n, 3))

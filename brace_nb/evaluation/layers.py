@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.registry import Entry, Registry
 from .layer_pairs import MinibatchCKA
 
 # %% auto #0
-__all__ = ['REPRESENTATIONS', 'end_positions', 'chosen_modules', 'run_model', 'layer_features', 'ModelComparison',
-           'compare_models']
+__all__ = ['REPRESENTATIONS', 'end_positions', 'Representation', 'chosen_modules', 'run_model', 'layer_features',
+           'ModelComparison', 'compare_models']
 
 # %% ../../nbs/5_evaluation/08_layers.ipynb #b13b3696
 def _tensors_of(batch):
@@ -65,13 +67,23 @@ def _first_token(h, at):
     return h[:, 0]
 
 
-REPRESENTATIONS = {  # name -> (what, needs end positions, function of (B, ...) and positions)
-    "flatten": ("every value, padding included (what torch_cka does)", False, _flat),
-    "mean": ("mean over tokens, or over places of a picture", False, _mean),
-    "valid": ("mean over tokens up to the end token", True, _valid),
-    "eot": ("the end token, where a CLIP text tower answers", True, _end_token),
-    "cls": ("the first token, where a vision transformer answers", False, _first_token),
-}
+@dataclass(frozen=True, kw_only=True)
+class Representation(Entry):
+    "One way to make a row of what a module returns for a sample."
+
+    function: Callable  # Output (B, ...) and positions of the end tokens -> (B, d)
+    needs_end: bool = False  # Does it read these positions?
+
+
+# fmt: off
+REPRESENTATIONS = Registry("representation", {
+    "flatten": Representation(title="every value, padding included (what torch_cka does)", function=_flat),
+    "mean": Representation(title="mean over tokens, or over places of a picture", function=_mean),
+    "valid": Representation(title="mean over tokens up to the end token", function=_valid, needs_end=True),
+    "eot": Representation(title="end token, as a CLIP text tower", function=_end_token, needs_end=True),
+    "cls": Representation(title="first token, as a vision transformer", function=_first_token),
+})
+# fmt: on
 
 # %% ../../nbs/5_evaluation/08_layers.ipynb #c1cdd022
 def _by_name(modules, patterns, leaves):
@@ -140,11 +152,7 @@ class _Recorder:
     "What hooked modules return, a matrix for each batch."
 
     def __init__(self, representation, head, positions):
-        if not callable(representation) and representation not in REPRESENTATIONS:
-            raise ValueError(
-                f"unknown representation {representation!r}; known: {', '.join(REPRESENTATIONS)}, "
-                "or a function (output, batch) -> (B, d)."
-            )
+        self.how = None if callable(representation) else REPRESENTATIONS[representation]
         self.representation, self.head, self.positions = representation, head, positions
         self.parts, self.skipped, self.busy = {}, {}, False
 
@@ -171,12 +179,11 @@ class _Recorder:
 
     def describe(self, h):
         "What of the output counts."
-        if callable(self.representation):
+        if self.how is None:
             return self.representation(h, self.batch)
-        if h.ndim <= 2 and self.representation != "flatten":
+        if h.ndim <= 2:
             return h
-        _, needs_end, function = REPRESENTATIONS[self.representation]
-        return function(h, self.positions(self.batch).to(h.device) if needs_end else None)
+        return self.how.function(h, self.positions(self.batch).to(h.device) if self.how.needs_end else None)
 
     def keep(self, name, h):
         if h.ndim != 2 or len(h) != self.size:

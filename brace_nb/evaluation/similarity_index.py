@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 import warnings
 from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 
 from ..core import as_tensor, like, widen
-from ..core.arguments import array, checked, count, finite, floats
+from ..core.arguments import array, checked, count, finite, floats, whole
+from ..core.registry import Entry, Registry
 
 # %% auto #0
 __all__ = ['HSIC_FORMS', 'center', 'feature_rows', 'in_range', 'check_same_rows', 'full_precision', 'centered_gram', 'pair_count',
@@ -129,66 +132,58 @@ def hollow_gram(
     return gram.masked_fill(torch.eye(gram.shape[-1], dtype=torch.bool, device=x.device), 0)
 
 
-def _raw_grams(x, y, unbiased):
-    if not unbiased:
-        raise ValueError(
-            "forms 'sums' and 'ones' exist for the unbiased estimate only; got unbiased=False. "
-            "Take form='gram' or 'features'."
-        )
-    return hollow_gram(x), hollow_gram(y), x.shape[-2]
-
-
 def _ones_form(x, y, unbiased):
-    K, L, n = _raw_grams(x, y, unbiased)
+    K, L, n = hollow_gram(x), hollow_gram(y), x.shape[-2]
     product, total = K @ L, K.sum((-2, -1)) * L.sum((-2, -1))
     trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)
     return trace + total / ((n - 1) * (n - 2)) - 2 * product.sum((-2, -1)) / (n - 2)
 
 
 def _sums_form(x, y, unbiased):
-    K, L, n = _raw_grams(x, y, unbiased)
+    K, L, n = hollow_gram(x), hollow_gram(y), x.shape[-2]
     r, q = K.sum(-1), L.sum(-1)
     return (K * L).sum((-2, -1)) + (r.sum(-1) * q.sum(-1) / (n - 1) - 2 * (r * q).sum(-1)) / (n - 2)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #b4968b69
-@dataclass(frozen=True)
-class HSICForm:
+@dataclass(frozen=True, kw_only=True)
+class HSICForm(Entry):
     "One way to compute HSIC."
 
     formula: str
     cost: str  # floating-point operations for n rows, widths d1 and d2
     source: str
-    compute: object = field(repr=False)
-
-
-_SONG = "sum K~ L~ + [sum r sum q/(n-1) - 2 r.q]/(n-2), raw K"
-
-
-_ONES = "tr(K~L~) + 1'K~1 1'L~1/((n-1)(n-2)) - 2 1'K~L~1/(n-2), raw K"
-
-
-_FEATURES = "|x'y|^2 - a.b + [sum r sum q/(n-1) - 2 r.q]/(n-2)"
-
-
-_GRAM = "<A, B>, A and B U-centered (biased: HKH, HLH)"
+    compute: Callable = field(repr=False)  # x, y, unbiased -> HSIC times `pair_count`
+    biased: bool = True  # Has it a biased estimate too?
+    matrices: bool = False  # Are centered Gram matrices formed, so that |A|^2 is a sum of squares?
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #85da5e50
-HSIC_FORMS = {
-    "gram": HSICForm(_GRAM, "n^2 (d1 + d2)", "Székely & Rizzo 2014", _gram_form),
-    "features": HSICForm(_FEATURES, "n d1 d2", "Song et al. 2012 in feature space", _feature_form),
-    "sums": HSICForm(_SONG, "n^2 (d1 + d2)", "thesis, Figure 4.3", _sums_form),
-    "ones": HSICForm(_ONES, "n^2 (d1 + d2) + 2 n^3", "Song et al. 2012, torch_cka", _ones_form),
-}
+# fmt: off
+HSIC_FORMS = Registry("form (or auto)", {
+    "gram": HSICForm(title="centered Gram matrices", formula="<A, B>, A and B U-centered (biased: HKH, HLH)",
+                     cost="n^2 (d1 + d2)", source="Székely & Rizzo 2014", compute=_gram_form, matrices=True),
+    "features": HSICForm(title="products of features", cost="n d1 d2", compute=_feature_form,
+                         formula="|x'y|^2 - a.b + [sum r sum q/(n-1) - 2 r.q]/(n-2)",
+                         source="Song et al. 2012 in feature space"),
+    "sums": HSICForm(title="sums of Gram matrices", cost="n^2 (d1 + d2)", compute=_sums_form, biased=False,
+                     formula="sum K~ L~ + [sum r sum q/(n-1) - 2 r.q]/(n-2), raw K",
+                     source="thesis, Figure 4.3"),
+    "ones": HSICForm(title="products of Gram matrices", cost="n^2 (d1 + d2) + 2 n^3", compute=_ones_form,
+                     formula="tr(K~L~) + 1'K~1 1'L~1/((n-1)(n-2)) - 2 1'K~L~1/(n-2), raw K",
+                     source="Song et al. 2012, torch_cka", biased=False),
+})
+# fmt: on
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #7a46f725
-def _form(form, x, y):
-    "The function of a form; the cheaper one for auto."
+def _form(form, x, y, unbiased):
+    "The entry of a form; the cheaper one for auto."
     if form == "auto":
         (n, d1), d2 = x.shape[-2:], y.shape[-1]
-        return _feature_form if d1 * d2 < n * (d1 + d2) else _gram_form
-    if form not in HSIC_FORMS:
-        raise ValueError(f"unknown form {form!r}; the forms are auto, {', '.join(HSIC_FORMS)}.")
-    return HSIC_FORMS[form].compute
+        form = "features" if d1 * d2 < n * (d1 + d2) else "gram"
+    if not unbiased and not HSIC_FORMS[form].biased:
+        raise ValueError(
+            f"the form {form!r} exists for the unbiased estimate only. Take 'gram' or 'features'."
+        )
+    return HSIC_FORMS[form]
 
 
 def _both(x, y, unbiased, scaled=widen):
@@ -208,7 +203,7 @@ def hsic(
     "Hilbert-Schmidt independence criterion of linear kernels: 0 in the mean when the rows are unrelated."
     a, b, dtype = _both(x, y, unbiased)
     with full_precision(a.device):
-        value = _form(form, a, b)(a, b, unbiased) / pair_count(a.shape[-2], unbiased)
+        value = _form(form, a, b, unbiased).compute(a, b, unbiased) / pair_count(a.shape[-2], unbiased)
     return like(value.to(dtype), x, y)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #73acada2
@@ -247,10 +242,10 @@ def warn_undefined(reasons, stacklevel=3):
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #9b3337e8
 def _self_term(x, unbiased, form, dtype):
     "<A, A> of one side, 0 where it is rounding noise, and where that is."
-    compute = _form(form, x, x)
-    own = compute(x, x, unbiased)
+    entry = _form(form, x, x, unbiased)
+    own = entry.compute(x, x, unbiased)
     scale = center(x).double().square().sum(-1).square().sum(-1)
-    empty = no_structure(own, scale, dtype, x.shape[-2] if compute is _gram_form else None)
+    empty = no_structure(own, scale, dtype, x.shape[-2] if entry.matrices else None)
     return torch.where(empty, torch.zeros_like(own), own), empty
 
 
@@ -264,7 +259,7 @@ def cka(
     "Centered kernel alignment, HSIC(x,y)/sqrt(HSIC(x,x) HSIC(y,y)) (Kornblith et al. 2019)."
     a, b, dtype = _both(x, y, unbiased, in_range)
     with full_precision(a.device):
-        cross = _form(form, a, b)(a, b, unbiased)
+        cross = _form(form, a, b, unbiased).compute(a, b, unbiased)
         own, empty = zip(*(_self_term(side, unbiased, form, dtype) for side in (a, b)))
         reasons = {}
         for name, side, lost in zip("xy", (a, b), empty):
@@ -274,13 +269,11 @@ def cka(
         return like(cka_ratio(cross, *own).to(dtype), x, y)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #62dc19a2
-@checked
+@checked(n=partial(whole, least=4, must="at least 4 rows for the unbiased CKA"))
 def null_sd(
-    n: int,  # Rows, at least 4
+    n: int,  # Rows
 ) -> float:
     "Standard deviation of unbiased CKA over all permutations of the rows, sqrt(2/(n(n-3))); its mean is 0."
-    if n < 4:
-        raise ValueError(f"unbiased CKA needs at least 4 rows; got {n}.")
     return math.sqrt(2 / (n * (n - 3)))
 
 
@@ -293,7 +286,7 @@ def cka_z(
     return (np.asarray(value) if isinstance(value, (list, tuple)) else value) / null_sd(n)
 
 # %% ../../nbs/5_evaluation/06_similarity_index.ipynb #3959563c
-@checked(x=finite, y=finite, permutations=count)
+@checked(x=finite("n d1"), y=finite("n d2"), permutations=count)
 def permuted_cka(
     x,  # Features, shape (n, d1), numpy or torch
     y,  # Features of the same rows, shape (n, d2)
@@ -303,8 +296,6 @@ def permuted_cka(
 ) -> np.ndarray:  # float64, shape (permutations,)
     "CKA with the rows of y in random orders: what is left when nothing belongs together."
     a, b, _ = _both(x, y, unbiased)
-    if a.ndim > 2 or b.ndim > 2:
-        raise ValueError(f"permuted_cka compares two matrices; got {tuple(a.shape)} and {tuple(b.shape)}.")
     with full_precision(a.device):
         A, B = (centered_gram(in_range(side), unbiased).double() for side in (a, b))
     rng, scale, values = np.random.default_rng(seed), (A.norm() * B.norm()).item(), []

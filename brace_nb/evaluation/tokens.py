@@ -5,17 +5,21 @@
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #8992e38a
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..core import as_tensor
-from ..core.arguments import array, checked, finite, ids, many, share, size
+from ..core.arguments import array, checked, finite, ids, many, one_of, share, size, within
+from ..core.registry import Entry, Registry
 
 # %% auto #0
 __all__ = ['STABILITY', 'token_distances', 'near_and_far', 'instability', 'jaccard_stability', 'nogueira_stability',
-           'token_scores', 'spearman_interval']
+           'StabilityIndex', 'token_scores', 'spearman_interval']
 
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #92b9cb8d
-@checked(embeddings=finite("V D"), seen=ids)
+@checked(embeddings=finite("V D"), seen=ids("S>0"), center=one_of(["mean", "origin"]))
 def token_distances(
     embeddings,  # Token embeddings, shape (V, D), numpy or torch
     seen=None,  # Ids that occur in training; None: all
@@ -23,13 +27,8 @@ def token_distances(
 ) -> np.ndarray:  # float64, shape (V,); NaN for ids that are not in `seen`
     "Euclidean distance of each token to the mean token (thesis, code) or to the origin (text, section 4.5)."
     x = as_tensor(embeddings, "embeddings").detach().cpu().double().numpy()
-    if x.ndim != 2:
-        raise ValueError(f"embeddings must have shape (tokens, dimensions); got {x.shape}.")
-    if center not in ("mean", "origin"):
-        raise ValueError(f'center must be "mean" or "origin"; got {center!r}.')
     seen = np.arange(len(x)) if seen is None else np.unique(np.asarray(seen))
-    if not len(seen) or seen.dtype.kind not in "iu" or seen.min() < 0 or seen.max() >= len(x):
-        raise ValueError(f"seen must be token ids from 0 to {len(x) - 1}, at least one; got {seen[:5]}.")
+    within(seen, "seen", len(x))
     out = np.full(len(x), np.nan)
     out[seen] = np.linalg.norm(x[seen] - (x[seen].mean(0) if center == "mean" else 0), axis=1)
     return out
@@ -99,22 +98,31 @@ def nogueira_stability(
     return float(1 - runs / (runs - 1) * (share * (1 - share)).sum() / vocabulary / (k * (1 - k)))
 
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #98f23349
-def _without_vocabulary(index):
-    return lambda sets, vocabulary: index(sets)
+@dataclass(frozen=True, kw_only=True)
+class StabilityIndex(Entry):
+    "One index of how far sets of tokens agree."
+
+    function: Callable  # Sets, and the number of tokens a run could have chosen from
+    formula: str
+    source: str
+    identical: float  # Value of equal sets
+    random: float | None  # Value of random sets; None: it depends on their size
 
 
-def _index(function, formula, source, identical, random):
-    return dict(function=function, formula=formula, source=source, identical=identical, random=random)
-
-
-_INSTABILITY = "(|union| - |intersection|)/|intersection|/N", "thesis 4.5.0.2, read per set", 0.0, np.inf
-_JACCARD = "mean over pairs |A & B|/|A | B|", "Jaccard 1901", 1.0, None
-_NOGUEIRA = "1 - [1/V sum R/(R-1) p(1-p)]/[k/V(1-k/V)]", "Nogueira et al. 2018, eq. 4", 1.0, 0.0
-STABILITY = {  # name -> function of sets and vocabulary, formula, source, values of equal and random sets
-    "instability": _index(_without_vocabulary(instability), *_INSTABILITY),
-    "jaccard": _index(_without_vocabulary(jaccard_stability), *_JACCARD),
-    "nogueira": _index(nogueira_stability, *_NOGUEIRA),
-}
+# fmt: off
+STABILITY = Registry("stability index", {
+    "instability": StabilityIndex(
+        title="instability", formula="(|union| - |intersection|)/|intersection|/N", identical=0.0,
+        random=np.inf, source="thesis 4.5.0.2, read per set",
+        function=lambda sets, vocabulary: instability(sets)),
+    "jaccard": StabilityIndex(
+        title="Jaccard similarity", formula="mean over pairs |A & B|/|A | B|", identical=1.0, random=None,
+        source="Jaccard 1901", function=lambda sets, vocabulary: jaccard_stability(sets)),
+    "nogueira": StabilityIndex(
+        title="stability", formula="1 - [1/V sum R/(R-1) p(1-p)]/[k/V(1-k/V)]", identical=1.0, random=0.0,
+        source="Nogueira et al. 2018, eq. 4", function=nogueira_stability),
+})
+# fmt: on
 
 # %% ../../nbs/5_evaluation/10_tokens.ipynb #b823fc2f
 def _agreement(sets, majority, leave_one_out):
@@ -152,7 +160,7 @@ def _rank_correlation(a, b):
     return np.divide((a * b).sum(-1), scale, out=np.zeros_like(scale), where=scale > 0)
 
 
-@checked(x=finite("R"), y=finite("R"), resamples=size, level=share)
+@checked(x=finite("R>3"), y=finite("R>3"), resamples=size, level=share)
 def spearman_interval(
     x,
     y,  # One value a run
@@ -162,10 +170,6 @@ def spearman_interval(
 ) -> tuple:  # (rho, low, high)
     "Spearman's rank correlation with a percentile bootstrap interval over runs; zeros and ties stay in."
     x, y = np.asarray(x, float), np.asarray(y, float)
-    if x.shape != y.shape or x.ndim != 1 or len(x) < 4:
-        raise ValueError(f"x and y must be one value a run, at least four runs; got {x.shape} and {y.shape}.")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("x and y must be finite; got NaN or infinity. Look at that run, do not drop it.")
     pick = np.random.default_rng(seed).integers(0, len(x), (resamples, len(x)))
     ends = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(_rank_correlation(x[pick], y[pick]), ends)

@@ -25,34 +25,22 @@ def mean_similarity(
     return like((total / (len(a) * (len(a) - 1))).to(a.dtype), x)
 
 # %% ../../nbs/5_evaluation/04_tuple_geometry.ipynb #346d03de
-def _places(owner, rows):
-    "Number of the tuple of each row, and the sizes of the tuples."
-    _, place = np.unique(np.asarray(owner), return_inverse=True)
-    if len(place) != rows:
-        raise ValueError(f"`owner` needs one entry for each of {rows} rows; got {len(place)}.")
-    counts = np.bincount(place)
-    if len(counts) < 2 or counts.max() < 2:
-        raise ValueError(
-            "within and between need at least two tuples, one of them with two members; "
-            f"got sizes {counts[:8].tolist()}."
-        )
-    return torch.from_numpy(place), torch.from_numpy(counts)
-
-# %% ../../nbs/5_evaluation/04_tuple_geometry.ipynb #2509eb96
 def _tuple_rows(x, owner):
     "Unit rows, the number of the tuple each belongs to, and the sizes of the tuples."
     x = as_tensor(x, "embeddings")
-    if not x.numel():
-        raise ValueError(f"tuples need at least one row and one feature; got shape {tuple(x.shape)}.")
-    if owner is None and x.ndim != 3:
+    if owner is None and x.ndim != 3 or not x.numel():
         raise ValueError(
             f"pass tuples of shape (N, k, D), or rows (M, D) with `owner`; got {tuple(x.shape)}."
         )
     if owner is None:
         owner, x = np.repeat(np.arange(x.shape[0]), x.shape[1]), x.reshape(-1, x.shape[-1])
-    a = unit_rows(x).detach()
-    place, counts = _places(owner, len(a))
-    return a, place.to(a.device), counts.to(a.device)
+    a, (_, place, counts) = unit_rows(x).detach(), np.unique(owner, return_inverse=True, return_counts=True)
+    if len(place) != len(a):
+        raise ValueError(f"`owner` needs one entry for each of {len(a)} rows; got {len(place)}.")
+    if len(counts) < 2 or counts.max() < 2:
+        got = counts[:8].tolist()
+        raise ValueError(f"tuples must be at least two, one of them with two members; got sizes {got}.")
+    return a, torch.from_numpy(place).to(a.device), torch.from_numpy(counts).to(a.device)
 
 # %% ../../nbs/5_evaluation/04_tuple_geometry.ipynb #83f7d9dd
 @checked(owner=labels)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core import as_tensor, like, normalize, rows
 from .retrieval import ranks
-from ..core.arguments import checked, positive, size, sizes
+from ..core.arguments import array, checked, positive, size, sizes
 
 # %% auto #0
 __all__ = ['class_numbers', 'class_embeddings', 'classify', 'reliability', 'expected_calibration_error', 'zero_shot']
@@ -53,16 +53,6 @@ def class_embeddings(
     return like(normalize(total, "the mean prompt of each class"), prompt_embeddings)
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #a47d94a3
-def _score_matrix(scores):
-    t = as_tensor(scores, "scores").detach()
-    if t.ndim != 2 or not len(t):
-        raise ValueError(
-            "scores must have shape (images, classes) with at least one image; "
-            f"got {t.dtype} {tuple(t.shape)}."
-        )
-    return t.byte() if t.dtype == torch.bool else t
-
-
 def _confusion(scores, labels, rank):
     "(confusion matrix, predictions); where another class scores as much as the right one, that one is taken."
     others, classes = scores.double().cpu().numpy().copy(), scores.shape[1]
@@ -73,14 +63,15 @@ def _confusion(scores, labels, rank):
     return confusion, predictions
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #5fa0dda2
-@checked(ks=sizes)
+@checked(scores=array("images>0 classes"), ks=sizes)
 def classify(
     scores,  # Higher is more likely, shape (N, C), numpy or torch
     labels,  # Right class of each row, N whole numbers from 0
     ks=(1, 5),  # List lengths for top-k
 ) -> dict:  # topK, balanced_accuracy, macro_f1, majority (0..1), confusion (true x predicted), predictions
     "Accuracies of a classifier; balanced accuracy is over the classes present, macro-F1 over all."
-    scores = _score_matrix(scores)
+    scores = as_tensor(scores, "scores").detach()
+    scores = scores.byte() if scores.dtype == torch.bool else scores
     n, classes = scores.shape
     labels = class_numbers(labels, n, "labels", classes)
     rank = ranks(scores, labels).cpu().numpy()
@@ -97,26 +88,19 @@ def classify(
     )
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #c5f2e73e
-def _probabilities(probabilities):
-    p = as_tensor(probabilities, "probabilities").detach().double().cpu().numpy()
-    if p.ndim != 2 or not len(p) or not (p >= 0).all() or not np.allclose(p.sum(1), 1, atol=1e-3):
-        raise ValueError(
-            "probabilities must have shape (images, classes), be >= 0 and sum to 1 in each row; "
-            f"got shape {p.shape}. Apply softmax first."
-        )
-    return p
+#| export
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #c9becf13
-@checked
+@checked(probabilities=array("images>0 classes"), bins=size)
 def reliability(
     probabilities,  # Shape (N, C), rows sum to 1, numpy or torch
     labels,  # Right class of each row, N whole numbers from 0
     bins: int = 15,  # Number of equal intervals of confidence
 ) -> dict:  # Arrays of shape (bins,): count, confidence (mean, 0..1), accuracy (0..1); NaN in empty bins
     "Confidence and accuracy of the most likely class by interval of confidence (lower, upper]."
-    p = _probabilities(probabilities)
-    if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or bins < 1:
-        raise ValueError(f"bins must be a whole number of at least 1; got {bins!r}.")
+    p = as_tensor(probabilities, "probabilities").detach().double().cpu().numpy()
+    if not (p >= 0).all() or not np.allclose(p.sum(1), 1, atol=1e-3):
+        raise ValueError("probabilities must be >= 0 and sum to 1 in each row. Apply softmax first.")
     labels = class_numbers(labels, len(p), "labels", p.shape[1])
     confidence, right = p.max(1), p.argmax(1) == labels
     place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
@@ -137,7 +121,7 @@ def expected_calibration_error(
     return float(np.nansum(r["count"] * np.abs(r["accuracy"] - r["confidence"])) / r["count"].sum())
 
 # %% ../../nbs/5_evaluation/01_zero_shot_classes.ipynb #a9aacdaf
-@checked(scale=positive)
+@checked(image_embeddings=array("N D"), class_embeddings=array("C D"), scale=positive)
 def zero_shot(
     image_embeddings,  # Shape (N, D), any length of rows, numpy or torch
     class_embeddings,  # Shape (C, D), for example from `class_embeddings`
@@ -147,11 +131,6 @@ def zero_shot(
     "Nearest class by cosine for each image."
     images = normalize(rows(image_embeddings, "image_embeddings").detach(), "image_embeddings")
     classes = normalize(rows(class_embeddings, "class_embeddings").detach(), "class_embeddings")
-    if images.shape[1] != classes.shape[1]:
-        raise ValueError(
-            "images and classes must have the same number of dimensions; "
-            f"got {images.shape[1]} and {classes.shape[1]}."
-        )
     cosine = images @ classes.to(images).T
     report = classify(cosine, labels)
     if scale is None:
