@@ -11,7 +11,7 @@ import math
 import torch
 
 from .one_walk import can_walk_once, walk_once
-from .products import outer_sum, place
+from .measures import outer_sum, place
 from .regions import partitions, region_sizes
 from .targets import cross_entropy
 from ..core.arguments import checked, size, sizes
