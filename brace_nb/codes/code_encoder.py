@@ -7,99 +7,94 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import asdict, is_dataclass, replace
 
 import torch
 
-from .code_formats import CODE_FORMATS, code_recall, coded_as
+from .code_formats import CODE_FORMATS, code_recall
 from .few_bits import project
 from brace_nb.codes.head_training import (
     PRESETS,
     EpochEnd,
+    HeadObjective,
+    HeadRun,
+    HeadStart,
     HeadTraining,
-    check_schedule,
+    RandomStart,
+    RotationStart,
     common_maps,
-    empty_heads,
-    first_heads,
+    weights_of,
 )
-from .heads import BinaryHead
+from .heads import MODALITIES
 from .packing import pack, pack_ternary
 from .pairing import embedding_tensor, paired_embeddings
-from ..core import atomic_path, existing_file, like, malformed, rows_by_memory, train
+from ..core import atomic_path, checked, like, one_of, rows_by_memory, size, train
+from ..core.files import reading
 from ..foundations import clip_loss
 
 # %% auto #0
 __all__ = ['CodeEncoder']
 
 # %% ../../nbs/2_codes/07_code_encoder.ipynb #ceb05824
-_FORMAT = "brace_nb.CodeEncoder"
+_FORMAT, _VERSION = "brace_nb.CodeEncoder", "2"
 _EXPECTED = "a file written by `CodeEncoder.save`"
+_RECIPES = {kind.__name__: kind for kind in (RandomStart, RotationStart, HeadObjective, HeadTraining)}
+
+
+def _changed(options, changes):
+    "Options after changes; a name that is none of theirs is one of a recipe's."
+    options = options | {name: value for name, value in changes.items() if name in options}
+    for name in set(changes) - set(options):
+        part, _, field = name.rpartition("__")
+        owners = [k for k, v in options.items() if is_dataclass(v) and hasattr(v, field) and part in ("", k)]
+        if not owners:
+            known = [*options, *(f for v in options.values() if is_dataclass(v) for f in vars(v))]
+            raise ValueError(f"options are {', '.join(known)}; got {name}.")
+        options[owners[0]] = replace(options[owners[0]], **{field: changes[name]})
+    return options
 
 # %% ../../nbs/2_codes/07_code_encoder.ipynb #ffa9112f
 class CodeEncoder:
     "A head per modality, trained with the contrastive loss; codes by projection (S-BRaCE, BRaCE)."
 
+    @checked(dim=size, start=HeadStart, objective=HeadObjective, training=HeadTraining)
     def __init__(
         self,
         dim: int = 256,  # D, dimensions of the code
-        hidden: int = 256,  # Width of the hidden layers (start="random")
-        layers: int = 1,  # Hidden layers; 0 is one linear map (start="random")
         ternary: bool = False,  # Ternary codes from heads without softplus
-        *,
-        start: str = "random",  # "random" weights as the post, or a "rotation" in a common space
-        shared: bool = False,  # One head for both modalities
-        sharpness: float | None = 20.0,  # Of the softplus (start="rotation"); None: half of the bits
-        spread: float | None = None,  # Weights of the common space; None: none (start="rotation")
-        ridge: float | None = None,  # Of its memory; None: no memory (start="rotation")
-        width: float = 10.0,  # Of the memory's kernel
-        straight_through: bool = False,  # The contrastive loss and the distillation see codes
-        contrastive: float = 1.0,  # Weight of the contrastive loss
-        scale: float | None = None,  # Of the logits; None: learned from 1 / 0.07 on
-        align: float = 0.0,  # Weight of `alignment_loss`
-        target: str = "better",  # Its target
-        detach: bool = True,  # Its target is a constant
-        uniform: float = 0.0,  # Weight of `uniformity_loss`, mean of both modalities
-        distill: float = 0.0,  # Weight of `distillation_loss` from the embeddings before the heads
-        distill_scale: float = 30.0,  # Scale of the known similarities in it
-        bits: float | None = None,  # End where the median of active bits has come down to this
         most: int | None = None,  # Active bits of every code at most; None: as many as are nearest
-        distinct: bool = False,  # No text twice in a batch; an epoch is every text once
-        epochs: int = 20,  # Passes over the pairs; 0 leaves heads that start from a rotation as they are
-        batch_size: int = 256,  # Pairs per step; an incomplete last batch is left out
-        learning_rate: float = 1e-2,  # Of AdamW in the first epoch
-        gamma: float = 0.9,  # Its factor per epoch
-        cosine: bool = False,  # Half a cosine to 0 instead
-        weight_decay: float = 1e-2,  # Of AdamW (torch's default), not on the logit scale
-        patience: int | None = None,  # Epochs without a better validation loss after which to stop
+        *,
+        start: HeadStart = RandomStart(),  # Heads before the first step
+        objective: HeadObjective = HeadObjective(),  # What pulls them
+        training: HeadTraining = HeadTraining(),  # How long, in what batches
         seed: int = 0,  # Weights and order of the batches
         device=None,  # Where to train; by default where the images are
         precision: str = "float32",  # Of the heads' products in training, as in `mixed_precision_on`
     ):
-        self.config = {name: value for name, value in locals().items() if name != "self"}
+        self.dim, self.ternary, self.most = dim, ternary, most
+        self.start, self.objective, self.training = start, objective, training
+        self.seed, self.device, self.precision = seed, device, precision
         self._forget(None)
-        self._check()
 
     @classmethod
+    @checked(name=one_of(PRESETS))
     def preset(
         cls,
-        name: str = "best",  # "post", "best" or "few"
+        name: str = "best",  # A key of `PRESETS`
         **changes,  # Options to set otherwise
     ) -> CodeEncoder:
         "Options by name: `post` trains as the post, `best` dense codes, `few` codes of at most 20 bits."
-        if name not in PRESETS:
-            raise ValueError(f"presets are {', '.join(PRESETS)}; got {name!r}.")
-        return cls(**PRESETS[name] | changes)
+        return cls(**PRESETS[name]).set_params(**changes)
 
     def get_params(self, deep: bool = True) -> dict:
-        "All options, as scikit-learn asks for them."
-        return dict(self.config)
+        "All options, as scikit-learn asks for them; deep: those of the recipes too, as `training__epochs`."
+        own = {name: getattr(self, name) for name in _DEFAULTS}
+        parts = {k: v for k, v in own.items() if deep and is_dataclass(v)}
+        return own | {f"{k}__{field}": x for k, v in parts.items() for field, x in vars(v).items()}
 
     def set_params(self, **changes) -> CodeEncoder:
         "Change options; takes effect at the next `fit`."
-        unknown = set(changes) - set(self.config)
-        if unknown:
-            raise ValueError(f"options are {', '.join(self.config)}; got {', '.join(sorted(unknown))}.")
-        self.config |= changes
-        self._check()
+        vars(self).update(_changed(self.get_params(deep=False), changes))
         return self
 
     def __sklearn_tags__(self):
@@ -112,21 +107,13 @@ class CodeEncoder:
         return self.heads is not None
 
     def __repr__(self):
-        default = inspect.signature(CodeEncoder.__init__).parameters
-        changed = ", ".join(f"{k}={v!r}" for k, v in self.config.items() if v != default[k].default)
-        return f"CodeEncoder({changed})"
+        changed = {k: v for k, v in self.get_params(deep=False).items() if v != _DEFAULTS[k]}
+        return f"CodeEncoder({', '.join(f'{k}={v!r}' for k, v in changed.items())})"
 
     def _forget(self, features):
         "The state of an encoder that was not trained yet."
         self.features, self.heads, self.using, self.best_epoch = features, None, None, None
         self.history, self.states = [], {}
-
-    def _check(self):
-        "Refuse bad widths and starts now."
-        with torch.device("meta"):  # no weights, no random numbers
-            BinaryHead(1, *(self.config[name] for name in ("hidden", "dim", "layers")))
-        if self.config["start"] not in ("random", "rotation"):
-            raise ValueError(f"heads start from 'random' or 'rotation'; got {self.config['start']!r}.")
 
     def fit(
         self,
@@ -139,37 +126,30 @@ class CodeEncoder:
         **changes,  # Options of the encoder to set before training
     ) -> CodeEncoder:  # Itself, with the weights of the last epoch in use
         "Train both heads from the start; after Ctrl-C the last finished epoch stays usable."
-        o = self._with(changes)
-        check_schedule(o, validation)
-        device = o["device"] or getattr(X, "device", "cpu")
+        new = type(self)(**_changed(self.get_params(deep=False), changes))  # a refused fit changes nothing
+        if new.training.patience and validation is None:
+            raise ValueError("`patience` counts epochs without a better validation loss. Give `validation`.")
+        device = new.device or getattr(X, "device", "cpu")
         data = paired_embeddings(X, y, pairs, "training", device)
-        features = tuple(side.shape[1] for side in data[:2])
-        held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, features)
-        heads, rows = first_heads(data, o, space_of)
-        self.config = o
-        self._forget(features)
-        self._train(HeadTraining(heads, (*rows, data[2]), held, o), callback)
+        new.features = tuple(side.shape[1] for side in data[:2])
+        held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, new.features)
+        heads, rows = new.start.first(data, new, space_of)
+        vars(self).update(vars(new))
+        self._train(HeadRun(self, heads, (*rows, data[2]), held), callback)
         return self
 
     def _train(self, run, callback):
         "The steps; what the last finished epoch left stays, whatever happens."
         callbacks = [run.limit_scale, EpochEnd(self, run, callback)]
-        steps = run.options["epochs"] * run.batches.per_epoch
+        steps = self.training.epochs * run.batches.per_epoch
         if not steps:
-            self.states["last"] = {k: v.detach().clone() for k, v in run.heads.state_dict().items()}
+            self.states["last"] = weights_of(run.heads)
         try:
             train(run.objective, run.optimizer(), steps, learning_rate=run.learning_rate, callbacks=callbacks)
         finally:
-            self._settle(run.heads)
-
-    def _with(self, changes):
-        return type(self)(**self.config).set_params(**changes).config
-
-    def _settle(self, heads):
-        "Use the last finished epoch, if there is one."
-        if self.states:
-            self.heads = heads
-            self.use("last")
+            if self.states:
+                self.heads = run.heads
+                self.use("last")
 
     def loss(
         self,
@@ -178,7 +158,7 @@ class CodeEncoder:
     ) -> float:  # CLIP loss at the scale of the last epoch
         "Contrastive loss of these pairs, in one batch."
         x, y = (torch.as_tensor(e) for e in (self.embed_images(images), self.embed_texts(texts)))
-        scale = self.history[-1]["scale"] if self.history else self.config["scale"] or 1 / 0.07
+        scale = self.history[-1]["scale"] if self.history else self.objective.first_scale
         return float(clip_loss(x, y, scale))
 
     def use(
@@ -197,26 +177,57 @@ class CodeEncoder:
         return self
 
     @torch.no_grad()
-    def _embed(self, side, x):
+    @checked(modality=one_of(MODALITIES))
+    def embed(
+        self,
+        x,  # Embeddings (..., features) of one modality
+        modality: str = "image",  # A key of `MODALITIES`
+    ):  # Unit vectors, float32 (..., D)
+        "Continuous embeddings before the projection."
         if self.heads is None:
             raise ValueError("the heads are not trained. Call `fit` or `load` first.")
         device = next(self.heads.parameters()).device
-        t = embedding_tensor(x, f"{side} embeddings", device, self.features[side == "text"])
-        size = 8 * (t.shape[-1] + self.config["hidden"] * self.config["layers"] + 4 * self.config["dim"])
+        t = embedding_tensor(x, f"{modality} embeddings", device, self.features[modality == "text"])
+        size = 8 * (t.shape[-1] + 1024 + 4 * self.dim)  # bytes a row, with room for a hidden layer
         parts = t.reshape(-1, t.shape[-1]).split(rows_by_memory(device, size, 8192))
-        v = torch.cat([self.heads[side](part) for part in parts])
-        return like(v.reshape(*t.shape[:-1], self.config["dim"]), x)
+        v = torch.cat([self.heads[modality](part) for part in parts])
+        return like(v.reshape(*t.shape[:-1], self.dim), x)
 
+    def encode(
+        self,
+        x,  # Embeddings (..., features) of one modality
+        modality: str = "image",  # A key of `MODALITIES`
+        packed: bool = False,  # Eight dimensions to a byte
+    ):  # Codes: bool (ternary: int8) (..., D), or packed uint8
+        "Codes of images or texts."
+        codes = project(self.embed(x, modality), self.ternary, self.most)
+        return (pack_ternary if self.ternary else pack)(codes) if packed else codes
+
+    def embed_images(self, x):
+        "As `embed`, of images."
+        return self.embed(x, "image")
+
+    def embed_texts(self, x):
+        "As `embed`, of texts."
+        return self.embed(x, "text")
+
+    def encode_images(self, x, packed=False):
+        "As `encode`, of images."
+        return self.encode(x, "image", packed)
+
+    def encode_texts(self, x, packed=False):
+        "As `encode`, of texts."
+        return self.encode(x, "text", packed)
+
+    @checked(output=one_of(CODE_FORMATS))
     def transform(
         self,
         X,  # Embeddings (..., features) of one modality
-        modality: str = "image",  # "image" or "text"
-        output: str = "bool",  # A key of `CODE_FORMATS`: "bool", "packed", "indices" or "tokens"
+        modality: str = "image",  # A key of `MODALITIES`
+        output: str = "bool",  # A key of `CODE_FORMATS`
     ):  # Codes in that form
         "Codes, as scikit-learn asks for them."
-        if output not in CODE_FORMATS:
-            raise ValueError(f"codes come as {', '.join(CODE_FORMATS)}; got {output!r}.")
-        return coded_as(self.encode(X, modality), output)
+        return CODE_FORMATS[output].of_codes(self.encode(X, modality))
 
     def score(
         self,
@@ -226,56 +237,13 @@ class CodeEncoder:
         "How often the partner's code is the single nearest."
         return code_recall(self.encode_images(X), self.encode_texts(y))
 
-    def encode(
-        self,
-        x,  # Embeddings (..., features) of one modality
-        modality: str = "image",  # "image" or "text"
-        packed: bool = False,  # Eight dimensions to a byte
-    ):  # Codes: bool (ternary: int8) (..., D), or packed uint8
-        "Codes of images or texts."
-        if modality not in ("image", "text"):
-            raise ValueError(f"the modality must be 'image' or 'text'; got {modality!r}.")
-        ternary = self.config["ternary"]
-        codes = project(self._embed(modality, x), ternary, self.config["most"])
-        return (pack_ternary if ternary else pack)(codes) if packed else codes
-
-    def embed_images(
-        self,
-        x,  # Image embeddings (..., features)
-    ):  # Unit vectors, float32 (..., D)
-        "Continuous embeddings before the projection."
-        return self._embed("image", x)
-
-    def embed_texts(
-        self,
-        x,  # Text embeddings (..., features)
-    ):  # Unit vectors, float32 (..., D)
-        "Continuous embeddings before the projection."
-        return self._embed("text", x)
-
-    def encode_images(
-        self,
-        x,  # Image embeddings (..., features)
-        packed=False,  # Eight dimensions to a byte
-    ):  # Codes: bool (ternary: int8) (..., D), or packed uint8
-        "Codes of images."
-        return self.encode(x, "image", packed)
-
-    def encode_texts(
-        self,
-        x,  # Text embeddings (..., features)
-        packed=False,  # Eight dimensions to a byte
-    ):  # Codes: bool (ternary: int8) (..., D), or packed uint8
-        "Codes of texts."
-        return self.encode(x, "text", packed)
-
     def common(
         self,
         images,  # Image embeddings (n, features)
         texts,  # Text embeddings (m, features)
     ) -> tuple:  # Unit rows (n, features) and (m, features)
         "Rows in the common space of heads that start from a rotation: floats, before any code."
-        sides = zip(common_maps(self), ("image", "text"), (images, texts))
+        sides = zip(common_maps(self), MODALITIES, (images, texts))
         with torch.no_grad():
             return tuple(like(m(embedding_tensor(x, k, m.mean.device)), x) for m, k, x in sides)
 
@@ -283,7 +251,7 @@ class CodeEncoder:
         self,
         path,  # File to write, by custom `.safetensors`
     ):
-        "Write weights (last and best), configuration and history into one safetensors file."
+        "Write weights (last and best), options and history into one safetensors file."
         from safetensors.torch import save_file
 
         if not self.states:
@@ -293,10 +261,14 @@ class CodeEncoder:
             for w, state in self.states.items()
             for k, v in state.items()
         }
-        kept = "config", "features", "history", "using", "best_epoch"
-        about = json.dumps({name: getattr(self, name) for name in kept})
+        about = {name: getattr(self, name) for name in ("features", "history", "using", "best_epoch")}
+        about["options"] = {
+            k: dict(recipe=type(v).__name__) | asdict(v) if is_dataclass(v) else v
+            for k, v in self.get_params(deep=False).items()
+        }
+        header = dict(format=_FORMAT, version=_VERSION, about=json.dumps(about))
         with atomic_path(path) as temporary:
-            save_file(tensors, temporary, metadata=dict(format=_FORMAT, version="1", about=about))
+            save_file(tensors, temporary, metadata=header)
 
     @classmethod
     def load(
@@ -305,18 +277,21 @@ class CodeEncoder:
         device="cpu",  # Where to put the heads
     ) -> CodeEncoder:
         "Read trained heads back."
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
 
-        path = existing_file(path, _EXPECTED)
-        try:
-            with safe_open(path, "pt") as file:
-                header, tensors = file.metadata() or {}, {key: file.get_tensor(key) for key in file.keys()}
+        with reading(path, _EXPECTED), safe_open(path, "pt") as file:
+            header = file.metadata() or {}
             if header.get("format") != _FORMAT:
                 raise ValueError(f"its header does not name {_FORMAT}")
-            about = json.loads(header["about"])
-            return cls(**about["config"])._restore(about, tensors, device)
-        except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            raise malformed(path, _EXPECTED, f"another one, or a damaged one: {error}") from error
+            if header.get("version") != _VERSION:
+                old = header.get("version")
+                raise ValueError(f"version {old} of the format; fit and `save` it again")
+            about, tensors = json.loads(header["about"]), {key: file.get_tensor(key) for key in file.keys()}
+            options = {
+                k: _RECIPES[v.pop("recipe")](**v) if isinstance(v, dict) else v
+                for k, v in about.pop("options").items()
+            }
+            return cls(**options)._restore(about, tensors, device)
 
     def _restore(self, about, tensors, device):
         self._forget(tuple(about["features"]))
@@ -325,5 +300,12 @@ class CodeEncoder:
             which, name = key.split("/")
             self.states.setdefault(which, {})[name] = tensor.to(device)
         weights = next(iter(self.states.values()))
-        self.heads = empty_heads(self.features, self.config, weights).to(device)
+        self.heads = self.start.empty(self.features, self, weights).to(device)
         return self.use(about["using"])
+
+
+_DEFAULTS = {
+    name: p.default
+    for name, p in inspect.signature(CodeEncoder.__init__).parameters.items()
+    if name != "self"
+}

@@ -125,7 +125,7 @@ def fit_common_space(
     if images.shape[1] != texts.shape[1]:
         raise ValueError(
             "a common space needs embeddings of one encoder, as many features for images as for texts; "
-            f"got {images.shape[1]} and {texts.shape[1]}. Train heads with start='random' instead."
+            f"got {images.shape[1]} and {texts.shape[1]}. Use the preset 'post' instead."
         )
     _check_inputs(images, texts, pairs, dict(spread=spread, ridge=ridge))
     (x, of_images), (y, of_texts) = _centered(images, pairs[0]), _centered(texts, pairs[1])

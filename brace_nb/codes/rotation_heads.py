@@ -55,7 +55,7 @@ def starting_rotation(
         if len(x) < dim:
             raise ValueError(
                 f"a rotation of {dim} bits needs at least {dim} different rows to start from; "
-                f"got {len(x)}. Give more pairs, ask for fewer bits, or use start='random'."
+                f"got {len(x)}. Give more pairs, ask for fewer bits, or use a `RandomStart`."
             )
         return torch.as_tensor(itq_rotation(x.cpu().numpy(), dim, 20, seed)).to(x).contiguous()
     return torch.as_tensor(random_directions(features, dim, seed)).to(x).contiguous()
