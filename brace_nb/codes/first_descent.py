@@ -11,13 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brace_nb.codes.projection import (
-    binarize,
-    check_features,
-    check_nonnegative,
-    largest,
-    scaled_rows,
-)
+from .projection import binarize, check_features, check_nonnegative, largest, scaled_rows
 from ..core import as_tensor, like
 from ..core.arguments import array, checked
 

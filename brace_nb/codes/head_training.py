@@ -196,9 +196,7 @@ PRESETS = {
     "post": {},  # the defaults: the training that the S-BRaCE post describes
     "rotation": dict(start=RotationStart()),
     "best": dict(  # dense codes
-        start=_REMEMBERED,
-        objective=_THROUGH,
-        training=HeadTraining(epochs=50, learning_rate=1e-3, **_LONG),
+        start=_REMEMBERED, objective=_THROUGH, training=HeadTraining(epochs=50, learning_rate=1e-3, **_LONG)
     ),
     "few": dict(  # no code with more than 20 bits
         dim=512,
@@ -316,8 +314,6 @@ class EpochEnd:
             self.callback(encoder, row)
 
 
-def weights_of(
-    heads: nn.Module,
-) -> dict:  # Name -> tensor, a copy
+def weights_of(heads: nn.Module) -> dict:  # Name -> tensor, a copy
     "The weights as they are now."
     return {k: v.detach().clone() for k, v in heads.state_dict().items()}

@@ -189,12 +189,7 @@ def _write(target, model, sides, suffix, report):
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #50373661
 @checked(
-    form=kept_in_files,
-    preset=one_of(["auto", *PRESETS]),
-    bits=size,
-    active=size,
-    epochs=size,
-    held=share,
+    form=kept_in_files, preset=one_of(["auto", *PRESETS]), bits=size, active=size, epochs=size, held=share
 )
 def encode_files(
     images,  # File of image embeddings: .npy, .npz, .safetensors or .parquet
