@@ -20,7 +20,7 @@ __getattr__, __dir__, __all__ = lazy(
     packing="active_bits pack pack_ternary unpack unpack_ternary",
     similarity=(
         "CODE_MEASURES CodeMeasure code_similarity cosine_similarity hamming_similarity jaccard "
-        "nearest_by_count nearest_by_product similarity_by_product ternary_jaccard"
+        "nearest_by_product similarity_by_product ternary_jaccard"
     ),
     statistics="CodeStatistics code_statistics",
     index="CodeIndex nearest",

@@ -9,7 +9,6 @@ from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from .code_encoder import CodeEncoder
 from .code_formats import code_recall
@@ -121,30 +120,17 @@ def load_heads(
     "One trained encoder of codes a seed."
     return [CodeEncoder.load(Path(folder) / name.format(seed), device) for seed in seeds]
 
-# %% ../../nbs/2_codes/09_emoji_codes.ipynb #5db0851a
-def _draw_anew(heads, seed):
-    "New weights; drawn on the CPU, so that they are the same on every device."
-    device = next(heads.parameters()).device
-    heads.cpu()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for layer in heads.modules():
-            if hasattr(layer, "reset_parameters"):
-                layer.reset_parameters()
-    heads.to(device)
-
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #973c7dad
 def untrained_heads(
-    models: list[CodeEncoder],  # Trained ones
+    models: list[CodeEncoder],  # Trained ones, with a `RandomStart`
 ) -> list[CodeEncoder]:  # Copies with new weights, drawn with the seeds 0, 1, ...
     "Heads of the same shapes before any training: what a measurement says where nothing was learned."
     if any(model.heads is None for model in models):
-        raise ValueError(
-            "models must be trained: only then are the shapes of their heads known. Call `fit` first."
-        )
-    fresh = [deepcopy(model) for model in models]
-    for seed, model in enumerate(fresh):
-        _draw_anew(model.heads, seed)
+        raise ValueError("models must be trained: only then are the shapes of their heads known.")
+    fresh = [deepcopy(model).set_params(seed=seed) for seed, model in enumerate(models)]
+    for model in fresh:
+        device = next(model.heads.parameters()).device
+        model.heads = model.start.empty(model.features, model).to(device)
     return fresh
 
 

@@ -9,7 +9,7 @@ import json
 
 import numpy as np
 
-from .packing import code_array, code_width, packed_rows
+from .packing import code_array, packed_rows, read_words
 from .similarity import CODE_MEASURES, all_pairs, nearest_by_count, nearest_by_product
 from ..core import array, as_tensor, atomic_path, checked, ids as whole_ids, like, one_of, size
 from ..core.files import reading
@@ -23,7 +23,7 @@ def _check_k(k, codes):
         raise ValueError(f"k must be in 1..{codes}, the number of codes; got {k}. Ask for fewer neighbors.")
 
 
-@checked(queries=array, codes=array("n W"), k=size, measure=one_of(CODE_MEASURES), dim=size)
+@checked(codes=array("n W"), k=size, measure=one_of(CODE_MEASURES), dim=size)
 def nearest(
     queries,  # Codes, bool (Q, D) or packed, uint8 (Q, bytes)
     codes,  # Codes to search, bool (n, D) or packed, uint8 (n, bytes)
@@ -32,13 +32,13 @@ def nearest(
     dim: int = None,  # D, when the codes are packed and D is no multiple of 8
 ) -> tuple:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k), best first
     "Exact k nearest codes; the earlier row wins a tie."
-    q, c = as_tensor(queries, "queries"), as_tensor(codes, "codes")
-    dim = dim or code_width(c)
+    q, c, how = as_tensor(queries, "queries"), as_tensor(codes, "codes"), CODE_MEASURES[measure]
     _check_k(k, len(c))
-    counted = CODE_MEASURES[measure].kernel is not None and not (q.is_cuda and c.is_cuda)
-    q, c = (packed_rows(x, dim) for x in (q, c)) if counted else (q, c)
-    found = (nearest_by_count if counted else nearest_by_product)(q, c, k, measure, dim)
-    return tuple(like(x, queries) for x in found)
+    if how.kernel is None or q.is_cuda and c.is_cuda:
+        rows, best = nearest_by_product(q, c, k, measure, dim)
+    else:
+        rows, best = nearest_by_count(*read_words(q, c, dim), k, how)
+    return like(rows, queries), like(best, queries)
 
 # %% ../../nbs/2_codes/04_index.ipynb #a62025fb
 @checked(ids=whole_ids("n"))

@@ -12,7 +12,7 @@ from ..core import ArrayRule, as_tensor, checked, count, like
 
 # %% auto #0
 __all__ = ['bool_codes', 'packed_codes', 'ternary_codes', 'code_rows', 'count_bits', 'code_array', 'pack', 'unpack',
-           'pack_ternary', 'unpack_ternary', 'words_of', 'code_width', 'packed_rows', 'active_bits']
+           'pack_ternary', 'unpack_ternary', 'words_of', 'code_width', 'packed_rows', 'read_words', 'active_bits']
 
 # %% ../../nbs/2_codes/01_packing.ipynb #4bc4da9d
 def code_array(
@@ -159,6 +159,16 @@ def packed_rows(
             f"These bytes are no packed codes of {dim} dimensions."
         )
     return np.ascontiguousarray(codes)
+
+
+def read_words(
+    queries,  # Codes, bool (Q, D) or packed, uint8 (Q, ceil(D/8))
+    codes,  # Codes, bool (n, D) or packed, uint8 (n, ceil(D/8))
+    dim: int | None = None,  # D of packed codes, where it is no multiple of 8
+) -> tuple[np.ndarray, np.ndarray, int]:  # Words of both, uint64, and D
+    "Two sets of codes of one width, ready to be compared."
+    dim = dim or code_width(codes)
+    return words_of(packed_rows(queries, dim)), words_of(packed_rows(codes, dim)), dim
 
 # %% ../../nbs/2_codes/01_packing.ipynb #dbf79d60
 def active_bits(

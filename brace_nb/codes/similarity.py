@@ -216,16 +216,15 @@ def nearest_by_product(
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #m02b
 def nearest_by_count(
-    queries: np.ndarray,  # Packed codes, uint8 (Q, bytes)
-    codes: np.ndarray,  # Packed codes, uint8 (n, bytes)
-    k: int,  # Neighbors per query, 1..n
-    measure: str,  # A key of `CODE_MEASURES` with a kernel
+    q: np.ndarray,  # Words of the queries, uint64 (Q, W), of `read_words`
+    c: np.ndarray,  # Words of the codes, uint64 (n, W)
     dim: int,  # D
+    k: int,  # Neighbors per query, 1..n
+    how: CodeMeasure,  # With a kernel
 ) -> tuple[np.ndarray, np.ndarray]:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k)
     "Exact k nearest codes by counting bits in threads; the earlier row wins a tie."
     from brace_nb.codes.similarity_kernels import keep_best, pairs
 
-    q, c, how = words_of(queries), words_of(codes), CODE_MEASURES[measure]
     dtype = np.float32 if dim <= how.float32_up_to else np.float64
     active, columns = count_bits(q).sum(-1, dtype=np.int32), len(c) if k > 1024 else min(len(c), 4096)
     where, best = np.full((len(q), k), -1), np.full((len(q), k), -2.0, dtype)
