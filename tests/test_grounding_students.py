@@ -40,7 +40,9 @@ def unit(*shape, seed=0):
 
 def as_torch_layer(w, width, heads):
     "The first student's block with torch's own layer; `w`: its weights by name."
-    layer = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, "gelu", norm_first=True, batch_first=True)
+    layer = nn.TransformerEncoderLayer(
+        width, heads, 4 * width, 0.0, "gelu", norm_first=True, batch_first=True
+    )
     own = {"linear1": "widen", "linear2": "narrow", "norm1": "before", "norm2": "between"}
     own = {f"{k}.{p}": w[f"blocks.0.{v}.{p}"] for k, v in own.items() for p in ("weight", "bias")}
     for p in ("weight", "bias"):
