@@ -31,8 +31,7 @@ __getattr__, __dir__, __all__ = lazy(
     sentences="corrupt_sentence CORRUPTIONS damage_correlation sentence_encoder SentenceEncoder "
     "SentenceTokens",
     network="agreement_loss agreement_loss_floor line_loss ARCHITECTURES AssignmentNetwork "
-    "NetworkArchitecture SIX_LAYER_NETWORKS SixLayerStack",
-    stacks="NetworkStack",
+    "NetworkArchitecture SIX_LAYER_NETWORKS SixLayerNetwork",
     stored_networks="load_networks save_networks",
     training="compare_methods optimal_matrix train_network train_networks TrainedNetwork",
     six_layers="diagonal_hit_rate SixLayerTraining train_six_layers",
