@@ -126,6 +126,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                 'brace_nb/assignment/certificate.py'),
                                                  'brace_nb.assignment.certificate._judge': ( '4_assignment/certificate.html#_judge',
                                                                                              'brace_nb/assignment/certificate.py'),
+                                                 'brace_nb.assignment.certificate._shaped': ( '4_assignment/certificate.html#_shaped',
+                                                                                              'brace_nb/assignment/certificate.py'),
                                                  'brace_nb.assignment.certificate._tighten': ( '4_assignment/certificate.html#_tighten',
                                                                                                'brace_nb/assignment/certificate.py'),
                                                  'brace_nb.assignment.certificate._without_limited': ( '4_assignment/certificate.html#_without_limited',

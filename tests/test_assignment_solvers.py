@@ -784,7 +784,12 @@ def test_a_method_is_added_in_one_place(monkeypatch):
     )
     C = np.arange(9.0).reshape(3, 3)
     a = assign(C, method="diagonal", shift=1)
-    assert a.valid and a.cols.tolist() == [1, 2, 0] and a.total == 12 and assign(C, method="diagonal").total == 12
+    assert (
+        a.valid
+        and a.cols.tolist() == [1, 2, 0]
+        and a.total == 12
+        and assign(C, method="diagonal").total == 12
+    )
     with pytest.raises(ValueError, match="shift must be"):
         assign(C, method="diagonal", shift=-1)
     test_batch_equals_loop("diagonal", (5, 4, 7))

@@ -117,6 +117,12 @@ class Assignment(NamedTuple):
     gap: Tensor | np.ndarray  # At most this far from the optimum, float64, shape (...); NaN if not valid
 
 
+def _shaped(field, costs):
+    "A field in the shape and the kind of the cost that was given."
+    field = field.reshape((*costs.lead, *field.shape[1:]))
+    return torch.from_numpy(field) if isinstance(field, np.ndarray) else like(field, costs.given)
+
+
 def certified(found, costs, sweeps):
     "The answer to costs (`Costs`) from what a method found."
     rows, cols, bound, total, gap, status = found  # a kernel has judged; else total and gap are None
@@ -129,11 +135,10 @@ def certified(found, costs, sweeps):
         _tighten(costs.sign, sweeps, *map(as_tensor, (costs.x, rows, cols, total, gap)))
     if costs.limit is not None:
         rows, cols, total = _without_limited(rows, cols, costs)
-    fields = [rows, cols, total, gap]
     if isinstance(costs.given, Tensor) or isinstance(rows, Tensor):
-        fields = [like(field, costs.given) for field in fields]
+        return Assignment(*(_shaped(f, costs) for f in (rows, cols, gap == gap, total, gap)))
     if costs.lead:
-        rows, cols, total, gap = [f.reshape((*costs.lead, *f.shape[1:])) for f in fields]
+        rows, cols, total, gap = (f.reshape((*costs.lead, *f.shape[1:])) for f in (rows, cols, total, gap))
     else:
-        rows, cols, total, gap = [field[0] for field in fields]
+        rows, cols, total, gap = rows[0], cols[0], total[0], gap[0]
     return Assignment(rows, cols, gap == gap, total, gap)

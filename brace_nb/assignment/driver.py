@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -64,10 +64,7 @@ def run_kernel(
     solve, (B, h, w) = compiled(name), c.shape
     pairs, facts = np.empty((2, B, min(h, w)), np.int64), np.empty((2, B))
 
+    arguments = c, sign, count, weight, pairs, facts
     if c.size <= FEW_NUMBERS:
-        return pairs, facts, solve(c, sign, count, weight, pairs, facts, 0, B)
-
-    def work(start, stop):
-        return solve(c, sign, count, weight, pairs, facts, start, stop)
-
-    return pairs, facts, in_pieces(work, B, h * w)
+        return pairs, facts, solve(*arguments, 0, B)
+    return pairs, facts, in_pieces(partial(solve, *arguments), B, h * w)

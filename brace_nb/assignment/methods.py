@@ -30,7 +30,7 @@ from brace_nb.assignment.selections import (
     short_first,
 )
 from .soft import gumbel_rounds, gumbel_soft, rounded_plan, sinkhorn_plan, sinkhorn_soft
-from ..core import Entry, Registry, as_tensor
+from ..core import Entry, Registry, as_tensor, like
 from ..core.arguments import count, nonnegative, one_of, positive, seed, several
 
 # %% auto #0
@@ -72,6 +72,8 @@ class AssignmentMethod(Entry):
 
     def options(self, given):
         "The options that the method reads, with their defaults; all that are given are checked."
+        if not given and not self.parameters:
+            return given
         for name, value in given.items():
             option(name).rule(value, name)
         return {name: given.get(name, p.default) for name, p in self.parameters.items()}
@@ -87,7 +89,7 @@ class AssignmentMethod(Entry):
             return self.sparse(x, costs.sign)
         if 0 in shape:
             pairs, facts = np.zeros((2, len(x), min(shape[1:])), np.int64), np.zeros((2, len(x)))
-            return *pairs, None, *facts, 0
+            return *like(pairs, x), None, *like(facts, x), 0
         if self.least_side > 1 and 1 in shape[1:]:
             return METHODS["exact"].find(costs, METHODS["exact"].plan({}), {})
         if plan is None or not isinstance(x, np.ndarray) and x.device.type != "cpu":
