@@ -56,7 +56,7 @@ class LossKind(Entry):
 
 KINDS = Registry("kind")
 
-# %% ../../nbs/3_ndim/08_losses.ipynb #80425882
+# %% ../../nbs/3_ndim/08_losses.ipynb #6323aa45
 @dataclass
 class LossBatch:
     "What `cube_loss` was asked, checked."
@@ -162,7 +162,7 @@ def _axis(batch):
         logits = logits + torch.where(eye > 0, logs[0], logs[1])  # regions (n,) and (n-1, 1)
     return cross_entropy(logits.flatten(0, 1), eye.repeat(scores.n, 1), batch.smoothing).mean()
 
-# %% ../../nbs/3_ndim/08_losses.ipynb #fbd2203b
+# %% ../../nbs/3_ndim/08_losses.ipynb #0b877d5f
 @KINDS.register(
     "slice",
     LossKind,
@@ -187,7 +187,7 @@ def _slice(batch):
     color="green",
     marker="D",
     line="--",
-    formula="-log sigmoid(z (C + bias)), z = 1 at (i, .., i) and -1 elsewhere, summed over cells, divided by B",
+    formula="-log sigmoid(z (C + bias)) summed over cells, z = 1 at (i, .., i) and -1 elsewhere, divided by B",
     gradient_cells=lambda n, B: (B**n, B**n - B),
     problem=CellProblem,
     walk=walk_cells,
@@ -197,7 +197,7 @@ def _slice(batch):
 def _sigmoid(batch):
     return batch.on_cube(KINDS["sigmoid"])
 
-# %% ../../nbs/3_ndim/08_losses.ipynb #d56bb704
+# %% ../../nbs/3_ndim/08_losses.ipynb #f433e2ff
 @checked(n=several, batch_size=size, kind=one_of(KINDS))
 def gradient_cells(
     n: int,  # Modalities
@@ -243,12 +243,8 @@ def _label_inputs(labels, scores):
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #8e58e997
 @checked(
-    xs=many,
-    kind=one_of(KINDS),
-    scale=positive,
-    bias=number,
-    label_smoothing=_smoothing,
-    streaming=_streaming,
+    xs=many, kind=one_of(KINDS), scale=positive, bias=number,
+    label_smoothing=_smoothing, streaming=_streaming,
     entries=size,
 )
 def cube_loss(
@@ -270,9 +266,7 @@ def cube_loss(
     entry = KINDS[kind]
     if not entry.cube and (regions is not None or weights is not None):
         cubes = ", ".join(k for k, other in KINDS.items() if other.cube)
-        raise ValueError(
-            f"regions belong to the cube; got some for `{kind}`, which does not use it. Choose {cubes}."
-        )
+        raise ValueError(f"regions belong to the cube; got some for `{kind}`, which does not use it. Choose {cubes}.")
     scores = CubeScores(xs, *(measure, normalize, shrink) if entry.cube else ("pairwise", normalize))
     _check_one_size(scores)
     scale, bias = (torch.as_tensor(t, dtype=scores.dtype, device=scores.device) for t in (scale, bias))
