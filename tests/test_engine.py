@@ -96,7 +96,7 @@ def project(tmp_path, monkeypatch, forks):
     read = 'value = value + int((artifacts("two/a")/"x.txt").read_text())\n'
     notebook(tmp_path, "two/c", "value = 0", HEAD, read + draw["c"])
     monkeypatch.setenv("BRACE_NB_ROOT", str(tmp_path))
-    monkeypatch.setenv(engine.warm.VARIABLE, forks)
+    monkeypatch.setenv(engine.processes.VARIABLE, forks)
     return tmp_path
 
 
@@ -457,7 +457,7 @@ def test_what_a_real_experiment_executes_lies_in_its_inputs(name, traces):
     calls = traces / name.replace("/", "-")
     found = executed(calls, root())
     closure = code_closure(experiment.sources)
-    of_engine = {"brace_nb.companion.runner", "brace_nb.companion.trace"}
+    of_engine = {"brace_nb.companion.runs", "brace_nb.companion.trace"}
     assert not outside({m: names for m, names in found.items() if m not in of_engine}, closure)
     parts = {module.split(".")[1] for module in found}
     assert {"companion", name.split("/")[0]} <= parts and sum(map(len, found.values())) > 10
@@ -547,7 +547,7 @@ def test_a_job_on_a_full_disk_says_so_and_keeps_the_last_good_result(project):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); " + MAIN
     call = [sys.executable, "-c", "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); " + limit]
     own = {
-        k: v for k, v in environment(project).items() if k != engine.warm.VARIABLE
+        k: v for k, v in environment(project).items() if k != engine.processes.VARIABLE
     }  # no fork: the limit is its own
     how = dict(cwd=project, env=own, capture_output=True, text=True, timeout=120)
     failed = subprocess.run([*call, "job", "two/a"], **how)
