@@ -38,10 +38,8 @@ __getattr__, __dir__, __all__ = lazy(
         "about_disk die_with_parent follow_parent locked naming_the_disk notebook_environment serve "
         "set_threads submit warm_process"
     ),
-    trace="TRACE executed outside traced watch",
     schedule=(
-        "Follow expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes "
-        "remember_seconds"
+        "begin expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes tell"
     ),
     publishing="collect forget_lost join_tables publish read_facts split_tables",
     runs="CellTimeout provenance run_notebook run_one",

@@ -51,13 +51,13 @@ def _list(a) -> int:
     from brace_nb.companion.staleness import stale
 
     broken = {}
-    found, published = find_experiments(a.profile, broken), known_seconds(a.profile)
-    waiting = stale(found)
+    found = find_experiments(a.profile, broken)
+    waiting, took = stale(found), known_seconds(found)
     print(f"{'experiment':34} {'seconds':>8}  {'rows':>4}  state")
     for name, e in found.items():
         state = waiting[name][0] if name in waiting else "up to date"
         needs = f"; needs {', '.join(e.needs)}" if e.needs else ""
-        print(f"{name:34} {published.get(name, ''):>8}  {len(e.claims):>4}  {state}{needs}")
+        print(f"{name:34} {took.get(name, ''):>8}  {len(e.claims):>4}  {state}{needs}")
     for name, why in broken.items():
         print(f"{name:34} {'':>8}  {'':>4}  cannot run: {why}")
     return int(bool(broken))
@@ -171,141 +171,121 @@ def _readme(a) -> int:
     return 0
 
 # %% ../../nbs/7_companion/12_cli.ipynb #ceb31e62
-def _word(help: str, metavar: str | None = None, default: str | None = "", **more) -> dict:
-    "An option or argument that is a word."
-    return dict(help=help, metavar=metavar, default=default) | more
-
-
-def _number(help: str, default=None, kind=int, **more) -> dict:
-    return dict(help=help, type=kind, default=default) | more
-
-
-def _flag(help: str) -> dict:
-    return dict(help=help, action="store_true")
-
-
-_PROFILE = {"--profile": _word("smoke, cpu (default), long, gpu or paper", default="cpu")}
-_CLUSTER = {"--snakemake-profile": _word("for clusters: a Snakemake profile: data/profiles/slurm", "DIR")}
-_ACCEPTED = _flag("fail when a ledger row is unmeasured or its verdict is not the accepted one")
+_PROFILE = ("--profile NAME", str, "cpu", "smoke, cpu (default), long, gpu or paper")
+_CLUSTER = ("--snakemake-profile DIR", str, "", "for clusters: a Snakemake profile: data/profiles/slurm")
+_ACCEPTED = "fail when a ledger row is unmeasured or its verdict is not the accepted one"
+_COLUMN = "COLUMN|FILE"
 _VERDICTS = ["", "reproduced", "differs", "refuted", "not run"]
 
+
+def _add(commands, name: str, function, help: str, options: list = ()) -> argparse.ArgumentParser:
+    "A command with its help and options: word and metavar, kind (or choices), default, help."
+    command = commands.add_parser(name, help=help, description=help)
+    command.set_defaults(function=function)
+    for word, kind, default, about in options:
+        word, _, metavar = word.partition(" ")
+        how = dict(action="store_true") if kind is bool else dict(default=default)
+        if kind is not bool:
+            how |= dict(choices=kind) if isinstance(kind, list) else dict(type=kind, metavar=metavar or None)
+        if isinstance(default, list):
+            how["nargs"] = "+"
+        command.add_argument(word, help=about, **how)
+    return command
+
 # %% ../../nbs/7_companion/12_cli.ipynb #55c7086d
-_COMMANDS = {  # Name -> function, what it does, options
-    "figures": (
-        _figures,
-        "bring the figures up to date and print the state of the ledger",
-        {
-            **_PROFILE,
-            "--only": _word("a part or an experiment, several with commas"),
-            "--cores": _number("experiments at once (default: all cores)"),
-            "--dry-run": _flag("say what would run, and why"),
-            "--force": _flag("run them even when nothing changed"),
-            "--data": _word("public data and weights (profile paper)", "DIR"),
-            "--device": _word("cpu or cuda, in place of the profile's"),
-            "--strict": _ACCEPTED,
-            "--accept": _word("keep a result although its inputs changed", "NAME"),
-            "--cell-seconds": _number(
-                "end a cell that runs longer (default: no limit)", 0, float, metavar="S"
-            ),
-            **_CLUSTER,
-        },
-    ),
-    "list": (_list, "list the experiments: measured seconds, ledger rows, state", _PROFILE),
-    "claims": (
-        _claims,
-        "print the ledger",
-        {
-            **_PROFILE,
-            "--id": _word("only ids that begin so"),
-            "--verdict": _word("only rows of this verdict", choices=_VERDICTS),
-            "--check": _ACCEPTED,
-        },
-    ),
-    "readme": (
-        _readme,
-        "write README.md from nbs/index.ipynb",
-        {"--check": _flag("fail when README.md is out of date")},
-    ),
-    "job": (
-        _job,
-        "run one experiment in this process (what Snakemake calls)",
-        {"name": _word("part/name", default=None), **_PROFILE, "--force": _flag("also when up to date")},
-    ),
-    "paper": (
-        _paper,
-        "check: what the profile `paper` needs below a folder, what is there, what is missing",
-        {
-            "what": dict(choices=["check"]),
-            "folder": _word("folder of public data and weights", "DATA"),
-            "--fetch": _flag("download what is missing and has a checksum"),
-            "--only": _word("with --fetch: pieces, several with commas"),
-        },
-    ),
-    "binarize": (
-        _binarize,
-        "binary (or ternary) codes of embeddings in a file, streamed",
-        {
-            "source": _word(".npy, .safetensors or .parquet; one embedding a row, non-negative", "IN"),
-            "target": _word("uint8, 8 bits a byte (little-endian bits), or dense with --dense", "OUT.npy"),
-            "--dense": _flag("write one byte a bit"),
-            "--ternary": _flag("ternary codes of signed embeddings"),
-            "--rows": _number("rows held in memory at once", 65536),
-            "--key": _word("name of the tensor or column", default=None),
-        },
-    ),
+_COMMANDS = {  # Name -> function, what it does
+    "figures": (_figures, "bring the figures up to date and print the state of the ledger"),
+    "list": (_list, "list the experiments: measured seconds, ledger rows, state"),
+    "claims": (_claims, "print the ledger"),
+    "readme": (_readme, "write README.md from nbs/index.ipynb"),
+    "job": (_job, "run one experiment in this process (what Snakemake calls)"),
+    "paper": (_paper, "check: what the profile `paper` needs in a folder, what is there, what is missing"),
+    "binarize": (_binarize, "binary (or ternary) codes of embeddings in a file, streamed"),
     "evaluate": (
         _evaluate,
         "report on your own embeddings: retrieval, geometry, CKA and, with labels, probes",
-        {
-            "embeddings": _word(
-                ".npy, .npz, .safetensors or .parquet: images, and the texts in a second file or key",
-                "EMBEDDINGS",
-                nargs="+",
-            ),
-            "--keys": _word("name of the image matrix and of the text matrix", "KEY", [], nargs="+"),
-            "--labels": _word("class of each image (default: column label)", "COLUMN|FILE", None),
-            "--split": _word(
-                "train, val or test for each image (default: column split, else drawn)", "COLUMN|FILE", None
-            ),
-            "--captions": _word(
-                "the texts, so that equal ones count as right (default: column text)", "COLUMN|FILE", None
-            ),
-            "--owner": _word(
-                "image of each text, row numbers from 0 (default: column owner, else text i has image i)",
-                "COLUMN|FILE",
-                None,
-            ),
-            "--teacher": _word(
-                "embeddings of the same images by another model, compared by CKA", "FILE", None
-            ),
-            "-k": _number("list lengths of retrieval", [1, 5, 10], nargs="+"),
-            "--seed": _number("of samples, splits and controls", 0),
-            "--json": _flag("one JSON object"),
-        },
     ),
-    "sweep": (
-        _sweep,
-        "train encoders with drawn hyperparameters, or go on where a study is",
-        {
-            "study": _word("data, factors and number of runs (grounding/16_sweeps)", "STUDY.yaml"),
-            "--part": _word("only every N-th run, from the I-th, from 0", "I/N"),
-            "--parts": _number("make the runs in so many Snakemake jobs", 0),
-            "--cores": _number("jobs at once on this machine", 1),
-            **_CLUSTER,
-        },
-    ),
+    "sweep": (_sweep, "train encoders with drawn hyperparameters, or go on where a study is"),
+}
+_OPTIONS = {
+    "figures": [
+        _PROFILE,
+        ("--only", str, "", "a part or an experiment, several with commas"),
+        ("--cores", int, None, "experiments at once (default: all cores)"),
+        ("--dry-run", bool, False, "say what would run, and why"),
+        ("--force", bool, False, "run them even when nothing changed"),
+        ("--data DIR", str, "", "public data and weights (profile paper)"),
+        ("--device", str, "", "cpu or cuda, in place of the profile's"),
+        ("--strict", bool, False, _ACCEPTED),
+        ("--accept NAME", str, "", "keep a result although its inputs changed"),
+        ("--cell-seconds S", float, 0, "end a cell that runs longer (default: no limit)"),
+        _CLUSTER,
+    ],
+    "list": [_PROFILE],
+    "claims": [
+        _PROFILE,
+        ("--id", str, "", "only ids that begin so"),
+        ("--verdict", _VERDICTS, "", "only rows of this verdict"),
+        ("--check", bool, False, _ACCEPTED),
+    ],
+    "readme": [("--check", bool, False, "fail when README.md is out of date")],
+    "job": [("name", str, None, "part/name"), _PROFILE, ("--force", bool, False, "also when up to date")],
+    "paper": [
+        ("what", ["check"], None, "what to do"),
+        ("folder DATA", str, None, "folder of public data and weights"),
+        ("--fetch", bool, False, "download what is missing and has a checksum"),
+        ("--only", str, "", "with --fetch: pieces, several with commas"),
+    ],
+    "binarize": [
+        ("source IN", str, None, ".npy, .safetensors or .parquet; one embedding a row, non-negative"),
+        ("target OUT.npy", str, None, "uint8, 8 bits a byte (little-endian bits), or dense with --dense"),
+        ("--dense", bool, False, "write one byte a bit"),
+        ("--ternary", bool, False, "ternary codes of signed embeddings"),
+        ("--rows", int, 65536, "rows held in memory at once"),
+        ("--key", str, None, "name of the tensor or column"),
+    ],
+    "evaluate": [
+        (
+            "embeddings FILE",
+            str,
+            [],
+            "images (.npy, .npz, .safetensors, .parquet), texts in a second file or key",
+        ),
+        ("--keys KEY", str, [], "name of the image matrix and of the text matrix"),
+        (f"--labels {_COLUMN}", str, None, "class of each image (default: column label)"),
+        (
+            f"--split {_COLUMN}",
+            str,
+            None,
+            "train, val or test for each image (default: column split, or drawn)",
+        ),
+        (
+            f"--captions {_COLUMN}",
+            str,
+            None,
+            "the texts, so that equal ones count as right (default: column text)",
+        ),
+        (
+            f"--owner {_COLUMN}",
+            str,
+            None,
+            "row of each text's image, from 0 (default: column owner, or its own)",
+        ),
+        ("--teacher FILE", str, None, "embeddings of the same images by another model, compared by CKA"),
+        ("-k", int, [1, 5, 10], "list lengths of retrieval"),
+        ("--seed", int, 0, "of samples, splits and controls"),
+        ("--json", bool, False, "one JSON object"),
+    ],
+    "sweep": [
+        ("study STUDY.yaml", str, None, "data, factors and number of runs (grounding/16_sweeps)"),
+        ("--part I/N", str, "", "only every N-th run, from the I-th, from 0"),
+        ("--parts", int, 0, "make the runs in so many Snakemake jobs"),
+        ("--cores", int, 1, "jobs at once on this machine"),
+        _CLUSTER,
+    ],
 }
 
 # %% ../../nbs/7_companion/12_cli.ipynb #bd173201
-def _add(commands, name: str, function, help: str, options: dict | None = None) -> argparse.ArgumentParser:
-    "A command with its help and options."
-    command = commands.add_parser(name, help=help, description=help)
-    command.set_defaults(function=function)
-    for word, how in (options or {}).items():
-        command.add_argument(word, **how)
-    return command
-
-
 def parser() -> argparse.ArgumentParser:
     "The commands and their options."
     from brace_nb.codes import add_code_commands
@@ -314,8 +294,8 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser("brace-nb", description=about)
     p.add_argument("--version", action="version", version=f"brace-nb {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
-    for name, (function, help, options) in _COMMANDS.items():
-        _add(commands, name, function, help, options)
+    for name, (function, help) in _COMMANDS.items():
+        _add(commands, name, function, help, _OPTIONS[name])
     add_code_commands(partial(_add, commands))
     return p
 

@@ -19,19 +19,12 @@ from .experiments import Experiment
 from .folders import derived, figures_folder, root
 from .ledger_pages import problems, to_text
 from .dependencies import code_closure
-from .schedule import Follow
 from .staleness import accept, damaged, fingerprint, result_of, stale
 
 # %% auto #0
 __all__ = ['job', 'make', 'keep']
 
 # %% ../../nbs/7_companion/11_engine.ipynb #b46ceb1c
-def _say_state(name: str, profile: str, state: str, start: float) -> None:
-    "Leave the state of a job for `Follow`."
-    facts = dict(state=state, seconds=round(time.time() - start, 1), at=time.time())
-    write_atomic(derived(profile) / "state" / f"{name}.json", json.dumps(facts))
-
-
 def _traceback(error: BaseException) -> str:
     "The notebook's own traceback where it is one, a sentence about the disk, else Python's."
     import traceback
@@ -42,76 +35,66 @@ def _traceback(error: BaseException) -> str:
     return processes.about_disk(error) or "".join(traceback.format_exception(error))
 
 
+def _log(name: str, profile: str) -> Path:
+    "What a failed job leaves."
+    return derived(profile) / "logs" / f"{name}.log"
+
+
 def job(
     name: str,  # "part/name"
     profile: str,  # Name of a profile
     force: bool = False,  # Also when its results are up to date
 ) -> int:  # Exit code
-    "Run one experiment and leave its state for `Follow`."
+    "Run one experiment and tell how it went."
     experiments.check_name(name)
     experiments.load_profile(profile)
     start = time.time()
     try:
-        _say_state(name, profile, "running", start)
+        schedule.tell(profile, f"{name}: running")
         with processes.locked(derived(profile) / "locks" / f"{name}.lock"):
-            _say_state(name, profile, "done" if runs.run_one(name, profile, force) else "unchanged", start)
+            how = "done" if runs.run_one(name, profile, force) else "unchanged"
+        schedule.tell(profile, f"{name}: {how} in {time.time() - start:.0f} s")
     except BaseException as error:
-        print(text := _traceback(error), file=sys.stderr)
+        text = _traceback(error)
+        schedule.tell(profile, f"{name}: failed in {time.time() - start:.0f} s\n{text[-6000:]}")
         with contextlib.suppress(OSError):  # a full disk takes no log either
-            write_atomic(derived(profile) / "logs" / f"{name}.log", text)
-            _say_state(name, profile, "failed", start)
+            write_atomic(_log(name, profile), text)
         return 1
     return 0
 
 # %% ../../nbs/7_companion/11_engine.ipynb #96dddbcb
-def _remember(profile: str, follow: Follow, cores: int) -> None:
-    "Keep the times of a run; the committed ones change when asked (`RETIME=1`) or for other experiments."
-    done = {n: s for n, s in follow.took.items() if follow.states[n] == "done"}
-    schedule.remember_seconds(profile, done)
-    path = root() / "figures/profiles.json"
-    known = read_json(path) if path.exists() else {}
-    timed = known.get(profile, {}).get("seconds", {})
-    if profile in APART or done.keys() != experiments.find_experiments(profile, {}).keys():
-        return  # what others have at home, and a part, is no news for everybody
-    if os.environ.get("RETIME") or timed.keys() != done.keys():
-        minutes = round(sum(done.values()) / 60, 1)
-        now = dict(experiments=len(done), cores=cores, job_minutes=minutes, seconds=done)
-        write_atomic(path, json.dumps(known | {profile: now}, indent=1, sort_keys=True) + "\n")
-
-
-def _remember_minutes(profile: str, reasons: dict[str, list[str]], count: int) -> None:
-    "Keep how long a person waited for a whole profile, from the start of this process, when asked."
+def _remember(profile: str, chosen: dict[str, Experiment], reasons: dict[str, list[str]], cores: int) -> None:
+    "Keep the times of a whole profile where all can see them."
     import psutil
 
-    if not os.environ.get("RETIME") or profile in APART or 0 < len(reasons) < count:
-        return
-    new = all("never run" in why for why in reasons.values())
-    what = ("from nothing" if new else "everything again") if reasons else "nothing to run"
-    seconds = time.time() - psutil.Process().create_time()
-    schedule.remember_minutes(f"{profile}, {what}", seconds)
+    asked, path = os.environ.get("RETIME"), root() / "figures/profiles.json"
+    if profile in APART or 0 < len(reasons) < len(chosen):
+        return  # what others have at home, and a part, is no news for everybody
+    known, took = read_json(path) if path.exists() else {}, schedule.known_seconds(chosen)
+    if reasons and (asked or known.get(profile, {}).get("seconds", {}).keys() != took.keys()):
+        minutes = round(sum(took.values()) / 60, 1)
+        now = dict(experiments=len(took), cores=cores, job_minutes=minutes, seconds=took)
+        write_atomic(path, json.dumps(known | {profile: now}, indent=1, sort_keys=True) + "\n")
+    if asked:
+        new = all("never run" in why for why in reasons.values())
+        what = ("from nothing" if new else "everything again") if reasons else "nothing to run"
+        schedule.remember_minutes(f"{profile}, {what}", time.time() - psutil.Process().create_time())
 
 # %% ../../nbs/7_companion/11_engine.ipynb #44fc55d1
-_OPTIONS = "--nolock --rerun-incomplete --keep-going --quiet all --rerun-triggers input --scheduler greedy"
+_OPTIONS = "--nolock --rerun-incomplete --keep-going --rerun-triggers input --scheduler greedy"
 
 
 def _command(
     profile: str, todo: list[Experiment], cores: int, snakemake_profile: str, force: bool
 ) -> list[str]:
     "The call of Snakemake."
-    where = ["--cores", str(cores), "--resources", "gpu=1"]
+    where = ["--quiet", "all", "--cores", str(cores), "--resources", "gpu=1"]
     if snakemake_profile:
         where = ["--profile", str(Path(snakemake_profile).resolve())]
     files = ["--snakefile", str(root() / "Snakefile"), "--directory", str(derived(profile))]
     targets = [f"done/{e.name}.json" for e in todo]
     start = [sys.executable, "-m", "snakemake", *files, *_OPTIONS.split(), *where]
     return [*start, "--config", f"profile={profile}", f"force={int(force)}", "--", *targets]
-
-
-def _clear(profile: str, todo: list[Experiment]) -> None:
-    "Forget stamps and states of experiments that will run; results stay until the new ones are whole."
-    for e in todo:
-        runs.stamp(e).unlink(missing_ok=True)
-        (derived(profile) / "state" / f"{e.name}.json").unlink(missing_ok=True)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1b9d51ec
 _CALLED = (
@@ -154,12 +137,10 @@ def _surroundings(profile: str, socket: str) -> dict[str, str]:
     return os.environ | own | {processes.VARIABLE: socket}
 
 
-def _wait(engine: subprocess.Popen, follow: Follow, patience: float = 5.0) -> int:
-    "Follow Snakemake to its end; what ends this process ends it first, for good if it waits for its jobs."
+def _wait(engine: subprocess.Popen, say, patience: float = 5.0) -> int:
+    "Wait for Snakemake; what ends this process ends it first, for good if it waits for its jobs."
     try:
-        while engine.poll() is None:
-            follow.look()
-            time.sleep(0.5)
+        return engine.wait()
     except BaseException as error:
         engine.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -168,26 +149,29 @@ def _wait(engine: subprocess.Popen, follow: Follow, patience: float = 5.0) -> in
         engine.wait()
         if not isinstance(error, KeyboardInterrupt):
             raise
-        follow.say("interrupted; `make figures` continues from here.", flush=True)
-        return 130
-    follow.look()
-    return engine.returncode
+    say("interrupted; `make figures` continues from here.", flush=True)
+    return 130
 
 # %% ../../nbs/7_companion/11_engine.ipynb #f0e627dd
-def _snakemake(profile: str, todo: list[Experiment], command: list[str], lock: int, follow: Follow) -> int:
-    "Run Snakemake for these experiments and follow it."
+def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, force, lock, say) -> int:
+    "Have Snakemake run experiments; results stay until the new ones are whole. Returns the exit code."
+    if not todo:
+        return 0
+    for e in todo:
+        runs.stamp(e).unlink(missing_ok=True)
+        _log(e.name, profile).unlink(missing_ok=True)
+    schedule.begin(todo, cores)
+    command = _command(profile, todo, cores, snakemake_profile, force)
     path = derived(profile) / "snakemake.log"
     with (
         processes.warm_process("brace_nb.companion.engine:job", _preload(todo)) as socket,
         open(path, "wb") as log,
     ):
-        inherit = dict(
-            pass_fds=[lock], preexec_fn=processes.die_with_parent, env=_surroundings(profile, socket)
-        )
-        engine = subprocess.Popen(command, cwd=root(), stdout=log, stderr=subprocess.STDOUT, **inherit)
-        code = _wait(engine, follow)
-    if code not in (0, 130) and "failed" not in follow.states.values():
-        follow.say(path.read_text(errors="replace")[-3000:] or "Snakemake ended without a word.")
+        errors = None if snakemake_profile else log
+        inherit = dict(preexec_fn=processes.die_with_parent, env=_surroundings(profile, socket))
+        code = _wait(subprocess.Popen(command, cwd=root(), stderr=errors, pass_fds=[lock], **inherit), say)
+    if code not in (0, 130) and not any(_log(e.name, profile).exists() for e in todo):
+        say(path.read_text(errors="replace")[-3000:] or "Snakemake ended without a word.")
     return code
 
 # %% ../../nbs/7_companion/11_engine.ipynb #e1f73654
@@ -215,17 +199,6 @@ def _say_broken(broken: dict[str, str], say) -> None:
         say(f"  ! {name} cannot run: {why}", flush=True)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #749c521c
-def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, force, lock, say) -> int:
-    "Run experiments; returns the exit code."
-    if not todo:
-        return 0
-    _clear(profile, todo)
-    follow = Follow(todo, cores, say)
-    code = _snakemake(profile, todo, _command(profile, todo, cores, snakemake_profile, force), lock, follow)
-    _remember(profile, follow, cores)
-    return code
-
-
 def _publish_all(chosen: dict[str, Experiment], profile: str, only: str, code: int) -> list[dict]:
     "Publish every finished run; returns the ledger."
     for e in chosen.values():
@@ -290,11 +263,11 @@ def make(
         if dry_run:
             _say_plan(reasons, say)
             return int(bool(broken))
-        todo = [chosen[name] for name in reasons]
-        code = _run(profile, todo, cores or os.cpu_count() or 1, snakemake_profile, force, lock, say)
+        cores, todo = cores or os.cpu_count() or 1, [chosen[name] for name in reasons]
+        code = _run(profile, todo, cores, snakemake_profile, force, lock, say)
         rows = _publish_all(chosen, profile, only, code)
     if not (only or code):
-        _remember_minutes(profile, reasons, len(chosen))
+        _remember(profile, chosen, reasons, cores)
     return _report(rows, reasons, chosen, broken, profile, only, code, strict, say)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1777cc56

@@ -18,10 +18,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from ..core.files import read_json, write_atomic
-from . import trace
 from .dependencies import code_closure
 from .experiments import Experiment, find_experiments, select
 from .folders import derived, root
@@ -253,12 +251,6 @@ def provenance(
         cores=os.cpu_count(),
     )
 
-# %% ../../nbs/7_companion/10_runs.ipynb #571d9a60
-def _environment(experiment: Experiment, work: Path) -> dict[str, str]:
-    "Where the notebook writes, and how many threads its libraries use."
-    own = {"BRACE_NB_RUN": work, "BRACE_NB_ROOT": root(), "IPYTHONDIR": work.parent / ".ipython"}
-    return notebook_environment(experiment.threads) | {k: str(v) for k, v in own.items()}
-
 # %% ../../nbs/7_companion/10_runs.ipynb #d41f8c10
 def _check_loaded(experiment: Experiment, loaded: set[str]) -> None:
     "Modules of the package that a notebook has loaded must be among its inputs."
@@ -268,31 +260,18 @@ def _check_loaded(experiment: Experiment, loaded: set[str]) -> None:
             "Import it by name, so that a change of it is seen."
         )
 
-
-def _check_traced(experiment: Experiment, path: Path) -> int:
-    "Functions of the package that ran must be in modules among the inputs; returns how many there were."
-    found = trace.executed(path, root())
-    found.pop(run_notebook.__module__, None)  # shows the pictures of every notebook
-    if strange := trace.outside(found, code_closure(experiment.sources)):
-        raise RuntimeError(f"{experiment.name} ran functions outside its inputs: {'; '.join(strange)}.")
-    return sum(map(len, found.values()))
-
 # %% ../../nbs/7_companion/10_runs.ipynb #c55f9478
-def _execute(experiment: Experiment, work: Path) -> dict:
-    "Run the notebook in this process; what it ran must be among its inputs. Returns what a trace found."
-    os.environ |= _environment(experiment, work)
+def _execute(experiment: Experiment, work: Path) -> None:
+    "Run the notebook in this process; what it loaded must be among its inputs."
+    own = {"BRACE_NB_RUN": work, "BRACE_NB_ROOT": root(), "IPYTHONDIR": work.parent / ".ipython"}
+    os.environ |= notebook_environment(experiment.threads) | {k: str(v) for k, v in own.items()}
     set_threads(experiment.threads)
     if not any("deterministic=False" in source for source in experiment.sources):
         keep_freed_memory()
     seconds = float(os.environ.get("BRACE_NB_CELL_SECONDS", 0))
-    calls, around = work.parent / "calls.txt", None
-    calls.unlink(missing_ok=True)
-    if os.environ.get(trace.TRACE):
-        around = partial(trace.traced, calls, root() / "brace_nb")
     with package_of(root()) as loaded:
-        run_notebook(experiment.path, work / "notebook.ipynb", experiment.values, root(), seconds, around)
+        run_notebook(experiment.path, work / "notebook.ipynb", experiment.values, root(), seconds)
         _check_loaded(experiment, loaded())
-    return dict(functions=_check_traced(experiment, calls)) if around else {}
 
 # %% ../../nbs/7_companion/10_runs.ipynb #0c1b2633
 _KINDS = ("cell", "parameter", "code", "data", "packages", "results", "row")
@@ -365,8 +344,8 @@ def run_one(
         if missing := [k for k, v in inputs.items() if v == "missing"]:
             raise RuntimeError(f"{name} cannot run without the {', '.join(missing)}.")
         work, start = _prepare(experiment, inputs), time.time()
-        found = _execute(experiment, work)
-        result = _result(experiment, work, inputs, provenance(time.time() - start) | found)
+        _execute(experiment, work)
+        result = _result(experiment, work, inputs, provenance(time.time() - start))
         write_atomic(work / "result.json", json.dumps(result, indent=1, ensure_ascii=False))
         swap(experiment)
     publish(experiment)

@@ -11,31 +11,24 @@ import statistics
 import time
 from .experiments import Experiment
 from .folders import derived, root
+from .staleness import result_of
 from .timing import processor
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['known_seconds', 'remember_seconds', 'expected_seconds', 'longest_chains', 'quick_figure', 'priorities', 'Follow',
+__all__ = ['known_seconds', 'expected_seconds', 'longest_chains', 'quick_figure', 'priorities', 'begin', 'tell',
            'remember_minutes']
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #541fda32
 def known_seconds(
-    profile: str,  # Name of a profile
-) -> dict[str, float]:  # Experiment -> seconds of its last run, here or where the figures were made
-    "How long experiments took."
-    own, committed = derived(profile) / "seconds.json", root() / "figures/profiles.json"
-    known = read_json(committed).get(profile, {}).get("seconds", {}) if committed.exists() else {}
-    return known | (read_json(own) if own.exists() else {})
-
-
-def remember_seconds(
-    profile: str,
-    seconds: dict[str, float],  # Of experiments that just ran
-) -> None:
-    "Keep the times of this machine."
-    path = derived(profile) / "seconds.json"
-    known = read_json(path) if path.exists() else {}
-    write_atomic(path, json.dumps(known | seconds, indent=1, sort_keys=True))
+    found: dict[str, Experiment],
+) -> dict[str, float]:  # Experiment -> seconds; those that were never timed are left out
+    "How long experiments took: their last run here, else where the figures were made."
+    path = root() / "figures/profiles.json"
+    committed = read_json(path) if path.exists() else {}
+    known = {n: committed.get(e.profile, {}).get("seconds", {}).get(n) for n, e in found.items()}
+    own = {n: result["run"]["seconds"] for n, e in found.items() if (result := result_of(e))}
+    return {n: s for n, s in (known | own).items() if s is not None}
 
 
 def expected_seconds(
@@ -82,58 +75,27 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-class Follow:
-    "Prints which experiment starts and ends, k of n, the time so far and the time that is left."
+def begin(
+    todo: list[Experiment],  # What will run
+    cores: int,  # Jobs at once
+) -> None:
+    "Leave for the jobs of a run what they need to `tell` how far it is."
+    found = {e.name: e for e in todo}
+    plan = dict(start=time.time(), cores=cores, seconds=expected_seconds(found, known_seconds(found)))
+    write_atomic(derived(todo[0].profile) / "plan.json", json.dumps(plan))
 
-    def __init__(self, todo: list[Experiment], cores: int = 1, say=print):
-        self.todo = {e.name: e for e in todo}
-        self.cores, self.say = cores, say
-        self.start = self.beat = time.time()
-        self.states, self.took, self.since = {}, {}, {}  # By name: last state, its seconds, when it began
-        self.seconds = expected_seconds(self.todo, known_seconds(todo[0].profile) if todo else {})
 
-    def _open(self) -> list[str]:
-        "What has not ended."
-        return [name for name in self.todo if self.states.get(name, "running") == "running"]
-
-    def left(self) -> float:
-        "Seconds until everything is done, by the times of earlier runs."
-        now = time.time()
-        rest = [max(self.seconds[n] - (now - self.since.get(n, now)), 1) for n in self._open()]
-        return max([sum(rest) / self.cores, *rest])
-
-    def tell(self, text: str) -> None:
-        "A line with k of n, the time so far and what is left."
-        ended = f"[{len(self.todo) - len(self._open())}/{len(self.todo)}]"
-        self.beat = time.time()
-        clock = _clock(self.beat - self.start)
-        self.say(f"{ended} {clock}, about {_clock(self.left())} left  {text}", flush=True)
-
-    def _news(self, name: str) -> dict | None:
-        "The state of a job, when it is another than the one reported."
-        path = derived(self.todo[name].profile) / "state" / f"{name}.json"
-        now = read_json(path) if path.exists() else None
-        return now if now and now["state"] != self.states.get(name) else None
-
-    def _report(self, name: str, now: dict) -> None:
-        "Say what became of a job."
-        self.states[name] = now["state"]
-        if now["state"] == "running":
-            self.since[name] = now["at"]
-            return self.tell(f"{name}: running")
-        self.took[name] = now["seconds"]
-        self.tell(f"{name}: {now['state']} in {now['seconds']:.0f} s")
-        if now["state"] == "failed":
-            log = derived(self.todo[name].profile) / "logs" / f"{name}.log"
-            self.say(log.read_text(errors="replace")[-6000:], flush=True)
-
-    def look(self) -> None:
-        "Report what changed since the last look; a sign of life every half minute."
-        news = {name: now for name in self._open() if (now := self._news(name))}
-        for name in sorted(news, key=lambda name: news[name]["at"]):
-            self._report(name, news[name])
-        if time.time() - self.beat > 30:
-            self.tell("running: " + ", ".join(n for n, s in self.states.items() if s == "running"))
+def tell(
+    profile: str,  # Name of a profile
+    text: str,
+) -> None:
+    "Print what happened, with k of n, the time so far and the time that is left."
+    path, done = derived(profile) / "plan.json", derived(profile) / "done"
+    plan = read_json(path) if path.exists() else dict(start=time.time(), cores=1, seconds={})
+    left = [s for name, s in plan["seconds"].items() if not (done / f"{name}.json").exists()]
+    ended = f"[{len(plan['seconds']) - len(left)}/{len(plan['seconds'])}]"
+    rest = _clock(max([sum(left) / plan["cores"], *left]))
+    print(f"{ended} {_clock(time.time() - plan['start'])}, about {rest} left  {text}", flush=True)
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #0d8ea4e3
 def remember_minutes(
