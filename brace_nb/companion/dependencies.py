@@ -105,9 +105,7 @@ def imports(
     return frozenset((module, name) for module, name in found if module.split(".")[0] == package)
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #2f40b8e4
-def lazy_table(
-    source: str,  # Code of an `__init__`
-) -> dict[str, str]:  # Name -> module of the part; empty when there is no table
+def lazy_table(source: str) -> dict[str, str]:  # Name -> module of the part; empty when there is no table
     "The public names of a part, from its call of `lazy`."
     table = {}
     for entry in (keyword for call in _lazy_calls(ast.parse(source)) for keyword in call.keywords):
@@ -156,10 +154,7 @@ def _data_beside(folder: Path) -> str:
     return hashlib.sha256(b"".join(content)).hexdigest()[:16] if files else ""
 
 
-def read_module(
-    folder: Path,  # Folder that holds the package
-    module: str,  # "package.part.module"
-) -> ModuleFile | None:  # None when there is no such module
+def read_module(folder: Path, module: str) -> ModuleFile | None:  # None when there is no such module
     "A module, or the `__init__` of a package; a folder without one is an empty package."
     path = f"{folder}/{module.replace('.', '/')}"
     part = os.path.isdir(path)

@@ -48,9 +48,7 @@ def _said_by(path: Path) -> dict:
     return content
 
 
-def load_profile(
-    name: str,  # Stem of a file in data/profiles
-) -> Profile:
+def load_profile(name: str) -> Profile:
     "Read a profile; its name is made of letters, digits, _ and -."
     folder = root() / "data/profiles"
     known = sorted(p.stem for p in folder.glob("*.yaml") if re.fullmatch(r"[\w-]+", p.stem, re.ASCII))
@@ -68,9 +66,7 @@ def load_profile(
     return profile
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #f8346a75
-def require(
-    profile: Profile,
-) -> None:
+def require(profile: Profile) -> None:
     "A clear error when the profile needs what this machine does not have."
     if profile.requires != "cuda":
         return
@@ -107,9 +103,7 @@ class Experiment:
 _NAME = re.compile(r"[\w-]+/[\w-]+", re.ASCII)
 
 
-def check_name(
-    name: str,  # "part/name"
-) -> None:
+def check_name(name: str) -> None:
     "Raise ValueError for a name that could mean something to a shell or lead out of a folder."
     if not _NAME.fullmatch(name):
         raise ValueError(f"an experiment is named with letters, digits, _ and -; got {name!r}. Rename it.")

@@ -49,9 +49,7 @@ def run_facts() -> dict:  # {} outside the engine
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 # %% ../../nbs/7_companion/00_folders.ipynb #bf335a5f
-def derived(
-    profile: str,  # "smoke", "cpu", "gpu"
-) -> Path:  # Not in git
+def derived(profile: str) -> Path:  # Not in git
     "Where a profile keeps what can be made again."
     return root() / "data/derived" / profile
 
@@ -88,8 +86,6 @@ def artifacts(
     return folder
 
 # %% ../../nbs/7_companion/00_folders.ipynb #f138a3c7
-def figures_folder(
-    profile: str,  # "smoke", "cpu", "gpu"
-) -> Path:
+def figures_folder(profile: str) -> Path:
     "Where a profile's figures are published: the default profile's are committed."
     return root() / "figures" if profile == "cpu" else derived(profile) / "figures"

@@ -26,9 +26,7 @@ def _links(notebook: Path) -> list[tuple[str, str, str]]:
     return [tuple(" ".join(part.split()) for part in found) for found in _LINK.findall(text)]
 
 
-def captions_of(
-    notebook: Path,  # An experiment
-) -> dict[str, str]:  # "part/name" of a figure -> caption
+def captions_of(notebook: Path) -> dict[str, str]:  # "part/name" of a figure -> caption
     "The captions that a notebook gives its figures."
     return {figure: caption for caption, figure, _ in _links(notebook)}
 
@@ -87,10 +85,7 @@ def to_gallery(
     return "\n".join(page)
 
 # %% ../../nbs/7_companion/04a_gallery.ipynb #d4367080
-def write_gallery(
-    rows: list[dict],  # A ledger
-    folder: Path | str | None = None,  # `figures/` when None
-) -> list[str]:  # Parts that have a page
+def write_gallery(rows: list[dict], folder: Path | str | None = None) -> list[str]:  # Parts that have a page
     "Write the gallery's pages from the published facts."
     folder = Path(folder or root() / "figures")
     by_id, notebooks = {r["id"]: r for r in rows}, root() / "nbs/experiments"

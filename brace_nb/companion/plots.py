@@ -85,10 +85,7 @@ def _apart(places: list[float], room: float) -> np.ndarray:
     return y[np.argsort(order)]
 
 # %% ../../nbs/7_companion/02_plots.ipynb #60f285be
-def direct_labels(
-    ax,  # Axes with labeled lines
-    fontsize: float = 7,  # Of the names
-) -> list:  # The names, one `Annotation` for each line
+def direct_labels(ax, fontsize: float = 7) -> list:  # The names, one `Annotation` for each line
     "The label of every line at its right end, in its color; no legend is needed."
     from matplotlib.colors import to_rgb
 

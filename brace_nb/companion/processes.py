@@ -89,9 +89,7 @@ _CURES = {
 }
 
 
-def about_disk(
-    error: BaseException,
-) -> str:  # Empty when the error is about something else
+def about_disk(error: BaseException) -> str:  # Empty when the error is about something else
     "Which file the disk refused, why, and what to do."
     if not isinstance(error, OSError) or error.errno not in _CURES:
         return ""
@@ -114,17 +112,13 @@ def naming_the_disk():
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def notebook_environment(
-    threads: int = 1,  # Of every library
-) -> dict[str, str]:  # Variables for `os.environ`
+def notebook_environment(threads: int = 1) -> dict[str, str]:  # Variables for `os.environ`
     "The surroundings of every run."
     fixed = dict(PYTHONHASHSEED="0", MPLBACKEND="module://matplotlib_inline.backend_inline")
     return fixed | dict.fromkeys(THREAD_VARIABLES, str(threads))
 
 
-def set_threads(
-    threads: int,  # At least 1
-) -> None:
+def set_threads(threads: int) -> None:
     "Threads of this process and of those it starts, also for libraries that are loaded already."
     import threadpoolctl
 

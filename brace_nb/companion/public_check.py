@@ -75,10 +75,7 @@ def _line(entry: dict, width: int) -> str:
     return f"{start}  {entry['gpu_gb']:>4} GB  {state}"
 
 
-def public_table(
-    entries: list[dict],  # Of `check_public`
-    folder: Path | str,
-) -> str:
+def public_table(entries: list[dict], folder: Path | str) -> str:
     "The table for people: experiments, the pieces that are missing and how to get them, the machine."
     folder, known = Path(folder), pieces()
     width = max(len(e["experiment"]) for e in entries)

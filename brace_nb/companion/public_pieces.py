@@ -63,19 +63,13 @@ def public_folder() -> Path:
     return Path(told).resolve()
 
 # %% ../../nbs/7_companion/13a_public_pieces.ipynb #a83f3caa
-def missing_files(
-    piece: Piece,
-    folder: Path,  # Of all public data
-) -> list[str]:  # Of `piece.files`; empty when the piece is there
+def missing_files(piece: Piece, folder: Path) -> list[str]:  # Of `piece.files`; empty when the piece is there
     "What a piece lacks."
     place = folder / piece.folder
     return [f for f in piece.files if not any(any(place.glob(way)) for way in f.split(" | "))]
 
 
-def why_missing(
-    piece: Piece,
-    folder: Path,  # Of all public data
-) -> str:  # Empty when the piece is there
+def why_missing(piece: Piece, folder: Path) -> str:  # Empty when the piece is there
     "One line that says what was expected where, and the public name to get it by."
     if not (lacks := missing_files(piece, folder)):
         return ""
@@ -147,9 +141,7 @@ def state(
     return "\n".join(lines)
 
 # %% ../../nbs/7_companion/13a_public_pieces.ipynb #3f9fcfb0
-def resources_of(
-    experiment,  # Of `find_experiments`
-) -> dict:  # mem_mb, runtime (minutes), gpu
+def resources_of(experiment) -> dict:  # mem_mb, runtime (minutes), gpu
     "What an experiment reserves, for Snakemake."
     gpu = str(experiment.values.get("device", "")).startswith("cuda")
     costs = public_list()["experiments"] if (root() / "data/public.yaml").exists() else {}

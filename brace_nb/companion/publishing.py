@@ -48,9 +48,7 @@ def split_tables(
     return dict(zip(names, [t.removesuffix("\n") for t in tables[:-1]] + tables[-1:]))
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #87f5ccaf
-def saved_facts(
-    experiment: Experiment,
-) -> dict[str, dict]:  # "part/name" of a figure -> facts
+def saved_facts(experiment: Experiment) -> dict[str, dict]:  # "part/name" of a figure -> facts
     "What `save_figure` left in a finished run."
     folder = experiment.folder / "out"
     paths = [folder / f for f in result_of(experiment)["files"] if re.fullmatch(r"figures/.*\.json", f)]
@@ -58,9 +56,7 @@ def saved_facts(
     return {facts["figure"]: facts for facts in found}
 
 
-def numbers_folder(
-    profile: str,  # "smoke", "cpu", "gpu"
-) -> Path:
+def numbers_folder(profile: str) -> Path:
     "Where the numbers behind a profile's figures are published: the default profile's are committed."
     return root() / "data/numbers" if profile == "cpu" else derived(profile) / "numbers"
 
@@ -78,9 +74,7 @@ def figure_files(
     return files | {f"{figure}.csv": join_tables(named).encode()}
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #244f9a00
-def read_facts(
-    folder: Path,  # A figures folder
-) -> dict[str, dict]:  # Part -> {"experiments": {..}, "figures": {..}}
+def read_facts(folder: Path) -> dict[str, dict]:  # Part -> {"experiments": {..}, "figures": {..}}
     "The facts of all published figures."
     cure = "Restore it with git, or delete it: the next run writes it."
     paths = sorted(folder.glob("*/facts.json"))
@@ -150,10 +144,7 @@ def _marker(experiment: Experiment) -> Path:
     return experiment.folder / "out" / "published"
 
 
-def keeps_times(
-    experiment: Experiment,
-    saved: dict[str, dict],  # From `saved_facts`
-) -> bool:
+def keeps_times(experiment: Experiment, saved: dict[str, dict]) -> bool:
     "Are the published times those of this code? Then a new run only says how busy the machine was."
     timed = [facts for facts in saved.values() if not facts["deterministic"]]
     if not timed or os.environ.get("RETIME") or _marker(experiment).exists():
@@ -164,9 +155,7 @@ def keeps_times(
     return same and all((folder / f"{figure}.png").exists() for figure in saved)
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #a23e6408
-def publish(
-    experiment: Experiment,
-) -> list[str]:  # Files that changed
+def publish(experiment: Experiment) -> list[str]:  # Files that changed
     "Copy an experiment's figures to their place; those it no longer makes are deleted."
     gone = [] if result_of(experiment) else ["there is no result.json"]
     if faults := damaged(experiment) or gone:
@@ -184,9 +173,7 @@ def publish(
     return changed
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #1765c37f
-def forget_lost(
-    profile: str,  # Name of a profile
-) -> list[str]:  # Figures that were deleted
+def forget_lost(profile: str) -> list[str]:  # Figures that were deleted
     "Delete the figures of experiments that no longer exist."
     broken = {}
     folder, exist = figures_folder(profile), find_experiments(profile, broken) | broken
@@ -213,9 +200,7 @@ def _where_and_when(records: dict[str, dict], result: dict) -> dict[str, dict]:
     return {id: r | dict(note="; ".join(filter(None, [r["note"], said]))) for id, r in records.items()}
 
 
-def collect(
-    profile: str,  # Name of a profile
-) -> list[dict]:  # The ledger
+def collect(profile: str) -> list[dict]:  # The ledger
     "Update the ledger with the measurements of all finished experiments."
     records, finished, known = {}, set(), _measured(figures_folder(profile))
     for experiment in find_experiments(profile, {}).values():

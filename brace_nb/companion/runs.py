@@ -192,9 +192,7 @@ def run_notebook(
     )
 
 # %% ../../nbs/7_companion/10_runs.ipynb #72037501
-def swap(
-    experiment: Experiment,
-) -> None:
+def swap(experiment: Experiment) -> None:
     "Make a finished `work/` the result. Safe to repeat after a crash at any line."
     work, out, old = (experiment.folder / n for n in ("work", "out", "old"))
     if (work / "result.json").exists():
@@ -230,9 +228,7 @@ def _device() -> str:
     return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else "cpu"
 
 
-def provenance(
-    seconds: float,  # How long it took
-) -> dict:
+def provenance(seconds: float) -> dict:
     "What made a result: code version, packages, machine, cost."
     import platform
     import resource
@@ -277,9 +273,7 @@ def _execute(experiment: Experiment, work: Path) -> None:
 _KINDS = ("cell", "parameter", "code", "data", "packages", "results", "row")
 
 
-def summary(
-    inputs: dict[str, str],  # From `fingerprint`
-) -> dict[str, str]:  # Kind of input -> digest
+def summary(inputs: dict[str, str]) -> dict[str, str]:  # Kind of input -> digest
     "The fingerprint, small enough for a figure's facts."
     groups = {kind: {k: v for k, v in inputs.items() if k.startswith(kind)} for kind in _KINDS}
     texts = {kind: json.dumps(group, sort_keys=True) for kind, group in groups.items() if group}
@@ -324,9 +318,7 @@ def _result(experiment: Experiment, work: Path, inputs: dict[str, str], run: dic
     return facts | dict(files=files, output=made, run=run)
 
 
-def stamp(
-    experiment: Experiment,
-) -> Path:
+def stamp(experiment: Experiment) -> Path:
     "The file Snakemake sees: the inputs of the result it stands for."
     return derived(experiment.profile) / "done" / f"{experiment.name}.json"
 

@@ -75,20 +75,14 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def begin(
-    todo: list[Experiment],  # What will run
-    cores: int,  # Jobs at once
-) -> None:
+def begin(todo: list[Experiment], cores: int) -> None:
     "Leave for the jobs of a run what they need to `tell` how far it is."
     found = {e.name: e for e in todo}
     plan = dict(start=time.time(), cores=cores, seconds=expected_seconds(found, known_seconds(found)))
     write_atomic(derived(todo[0].profile) / "plan.json", json.dumps(plan))
 
 
-def tell(
-    profile: str,  # Name of a profile
-    text: str,
-) -> None:
+def tell(profile: str, text: str) -> None:
     "Print what happened, with k of n, the time so far and the time that is left."
     path, done = derived(profile) / "plan.json", derived(profile) / "done"
     plan = read_json(path) if path.exists() else dict(start=time.time(), cores=1, seconds={})

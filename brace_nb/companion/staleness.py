@@ -29,9 +29,7 @@ DATA = {  # A public name -> the data it reads
 }
 
 
-def digest(
-    path: Path | str,  # A file, or a folder
-) -> str:  # 16 hexadecimal digits
+def digest(path: Path | str) -> str:  # 16 hexadecimal digits
     "sha256 of a file, or of a folder's names and contents."
     path, total, files = Path(path), hashlib.sha256(), [Path(path)]
     if path.is_dir():
@@ -112,9 +110,7 @@ def _public_digest(experiment: Experiment) -> dict[str, str]:
     return {"data public": _short(public_pieces.state(asked))} if asked else {}
 
 
-def fingerprint(
-    experiment: Experiment,
-) -> dict[str, str]:  # What -> digest
+def fingerprint(experiment: Experiment) -> dict[str, str]:  # What -> digest
     "Everything the experiment's result depends on."
     closure = code_closure(experiment.sources)
     parts = {f"cell {i}": code_digest(s, docstrings=True) for i, s in enumerate(experiment.sources, 1)}
@@ -136,9 +132,7 @@ def differences(
     return [f"{k} {words[k in old, k in new]}" for k in keys if old.get(k) != new.get(k)]
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #98e09eec
-def result_of(
-    experiment: Experiment,
-) -> dict | None:  # None when there is none, or when its file is damaged
+def result_of(experiment: Experiment) -> dict | None:  # None when there is none, or when its file is damaged
     "The finished run of an experiment."
     path = experiment.folder / "out" / "result.json"
     try:
@@ -203,10 +197,7 @@ def stale(
     return reasons
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #82df73b1
-def accept(
-    experiment: Experiment,
-    who: str,  # Whoever says so
-) -> list[str]:  # What had changed
+def accept(experiment: Experiment, who: str) -> list[str]:  # What had changed
     "Keep a result although its inputs changed; the result records that somebody did."
     result, inputs = result_of(experiment), fingerprint(experiment)
     if result is None or damaged(experiment):
