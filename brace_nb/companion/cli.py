@@ -174,7 +174,7 @@ def _readme(a) -> int:
 _PROFILE = ("--profile NAME", str, "cpu", "smoke, cpu (default), long, gpu or paper")
 _CLUSTER = ("--snakemake-profile DIR", str, "", "for clusters: a Snakemake profile: data/profiles/slurm")
 _ACCEPTED = "fail when a ledger row is unmeasured or its verdict is not the accepted one"
-_COLUMN = "COLUMN|FILE"
+_COLUMN = " COLUMN|FILE"
 _VERDICTS = ["", "reproduced", "differs", "refuted", "not run"]
 
 
@@ -249,27 +249,27 @@ _OPTIONS = {
             "embeddings FILE",
             str,
             [],
-            "images (.npy, .npz, .safetensors, .parquet), texts in a second file or key",
+            "images (.npy, .npz, .safetensors, .parquet), texts in a second",
         ),
         ("--keys KEY", str, [], "name of the image matrix and of the text matrix"),
-        (f"--labels {_COLUMN}", str, None, "class of each image (default: column label)"),
+        ("--labels" + _COLUMN, str, None, "class of each image (default: column label)"),
         (
-            f"--split {_COLUMN}",
+            "--split" + _COLUMN,
             str,
             None,
-            "train, val or test for each image (default: column split, or drawn)",
+            "train, val or test (default: column split, else drawn)",
         ),
         (
-            f"--captions {_COLUMN}",
+            "--captions" + _COLUMN,
             str,
             None,
-            "the texts, so that equal ones count as right (default: column text)",
+            "the texts; equal ones count as right (default: column text)",
         ),
         (
-            f"--owner {_COLUMN}",
+            "--owner" + _COLUMN,
             str,
             None,
-            "row of each text's image, from 0 (default: column owner, or its own)",
+            "row of each text's image (default: column owner, else its own)",
         ),
         ("--teacher FILE", str, None, "embeddings of the same images by another model, compared by CKA"),
         ("-k", int, [1, 5, 10], "list lengths of retrieval"),

@@ -110,10 +110,8 @@ def lazy_table(source: str) -> dict[str, str]:  # Name -> module of the part; em
     table = {}
     for entry in (keyword for call in _lazy_calls(ast.parse(source)) for keyword in call.keywords):
         if not isinstance(entry.value, ast.Constant) or entry.arg is None:
-            raise ValueError(
-                "a lazy table holds literal strings, which the engine reads; "
-                f"got `{ast.unparse(entry)}`. Write the names out."
-            )
+            said = "a lazy table holds literal strings, which the engine reads"
+            raise ValueError(f"{said}; got `{ast.unparse(entry)}`. Write the names out.")
         table |= {name: entry.arg for name in entry.value.value.split()}
     return table
 

@@ -30,9 +30,9 @@ def root() -> Path:  # Folder that holds `settings.ini`, `nbs` and `data`
     for folder in _candidates():
         if (folder / "settings.ini").exists() and (folder / "nbs").is_dir():
             return folder
+    wanted = "expected a folder with settings.ini and nbs/"
     raise FileNotFoundError(
-        "no brace_nb checkout found: expected a folder with settings.ini and nbs/. "
-        "Run inside a clone, or set BRACE_NB_ROOT."
+        f"no brace_nb checkout found: {wanted}. Run inside a clone, or set BRACE_NB_ROOT."
     )
 
 # %% ../../nbs/7_companion/00_folders.ipynb #9348ef98

@@ -52,10 +52,8 @@ def locked(
         deadline = time.time() + patience
         while not _try_lock(file):
             if time.time() > deadline:
-                raise RuntimeError(
-                    f"another run holds {path.name} in {path.parent}: it is in progress in this clone. "
-                    "Wait for it, or stop it, then try again."
-                )
+                who = f"another run holds {path.name} in {path.parent}: it is in progress in this clone"
+                raise RuntimeError(f"{who}. Wait for it, or stop it, then try again.")
             time.sleep(0.2)
         yield file.fileno()
 
@@ -283,9 +281,3 @@ def submit(
         connection.sendall(content)
         answer = connection.recv(1)
     return answer[0] if answer else 1
-
-
-def _echo(text: str, code: int = 0) -> int:
-    "A job that only prints, for this lesson and the tests."
-    print(text, flush=True)
-    return code

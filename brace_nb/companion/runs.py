@@ -25,7 +25,7 @@ from .experiments import Experiment, find_experiments, select
 from .folders import derived, root
 from .processes import notebook_environment, set_threads
 from .publishing import publish
-from .staleness import digest, fingerprint, reasons_to_run, result_of
+from .staleness import digest, fingerprint, reasons_to_run, result_of, versions
 
 # %% auto #0
 __all__ = ['keep_freed_memory', 'package_of', 'CellTimeout', 'run_notebook', 'swap', 'provenance', 'summary', 'stamp', 'run_one']
@@ -76,9 +76,8 @@ def _limit(seconds, number):
     "Let an alarm end the running cell; 0 lets it run."
 
     def end(*_):
-        raise CellTimeout(
-            f"cell {number} ran longer than {seconds:g} seconds. Make it smaller, or raise the limit."
-        )
+        said = f"cell {number} ran longer than {seconds:g} seconds"
+        raise CellTimeout(f"{said}. Make it smaller, or raise the limit.")
 
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -179,17 +178,9 @@ def run_notebook(
     logging.getLogger("papermill").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     papermill_engines.register("in_this_process", _engine())
-    papermill.execute_notebook(
-        Path(path),
-        Path(target),
-        values or {},
-        engine_name="in_this_process",
-        kernel_name="python3",
-        progress_bar=False,
-        cwd=str(folder),
-        cell_seconds=cell_seconds,
-        around=around,
-    )
+    how = dict(engine_name="in_this_process", kernel_name="python3", progress_bar=False, cwd=str(folder))
+    how |= dict(cell_seconds=cell_seconds, around=around)
+    papermill.execute_notebook(Path(path), Path(target), values or {}, **how)
 
 # %% ../../nbs/7_companion/10_runs.ipynb #72037501
 def swap(experiment: Experiment) -> None:
@@ -210,18 +201,6 @@ def _git(*arguments) -> str:
     return ""
 
 
-def _packages() -> dict[str, str]:
-    "Versions of the packages a reader asks for first."
-    from importlib.metadata import version
-
-    names = "brace_nb numpy torch numba scipy scikit-learn open_clip_torch usearch matplotlib"
-    found = {}
-    for name in names.split():
-        with contextlib.suppress(Exception):
-            found[name] = version(name)
-    return found
-
-
 def _device() -> str:
     "The accelerator's name, where the run had loaded torch and there is one."
     torch = sys.modules.get("torch")
@@ -240,7 +219,7 @@ def provenance(seconds: float) -> dict:
         seconds=round(seconds, 1),
         peak_memory_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit),
         python=platform.python_version(),
-        packages=_packages(),
+        packages={name: v for name, v in versions().items() if v != "absent"},
         device=_device(),
         date=time.strftime("%Y-%m-%d"),
         platform=f"{platform.system()} {platform.machine()}",

@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 from functools import lru_cache
 from pathlib import Path
 from . import public_pieces
@@ -19,7 +18,7 @@ from .folders import derived, root
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['DATA', 'PACKAGES', 'digest', 'package_versions', 'fingerprint', 'differences', 'result_of', 'damaged',
+__all__ = ['DATA', 'PACKAGES', 'digest', 'versions', 'package_versions', 'fingerprint', 'differences', 'result_of', 'damaged',
            'reasons_to_run', 'stale', 'accept']
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #4c1e3f28
@@ -56,18 +55,23 @@ PACKAGES = (
 
 
 @lru_cache(maxsize=None)
-def package_versions() -> str:  # "python 3.11, numpy 2.4.6, ..."
-    "The installed versions of what computes."
+def versions() -> dict[str, str]:
+    "Python and what computes -> installed version; `absent` when it is not there."
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    said = ["python " + ".".join(platform.python_version_tuple()[:2])]
+    found = dict(python=".".join(platform.python_version_tuple()[:2]))
     for name in PACKAGES.split():
         try:
-            said.append(f"{name} {version(name)}")
+            found[name] = version(name)
         except PackageNotFoundError:
-            said.append(f"{name} absent")
-    return ", ".join(said)
+            found[name] = "absent"
+    return found
+
+
+def package_versions() -> str:  # "python 3.11, numpy 2.4.6, ..."
+    "The installed versions of what computes."
+    return ", ".join(f"{name} {number}" for name, number in versions().items())
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #bf38a974
 def _short(text: str) -> str:
@@ -132,18 +136,17 @@ def differences(
     return [f"{k} {words[k in old, k in new]}" for k in keys if old.get(k) != new.get(k)]
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #98e09eec
-def result_of(experiment: Experiment) -> dict | None:  # None when there is none, or when its file is damaged
+def result_of(experiment: Experiment) -> dict | None:  # None when there is none, or when it is damaged
     "The finished run of an experiment."
-    path = experiment.folder / "out" / "result.json"
+    path, whole = experiment.folder / "out" / "result.json", dict(files=dict, run=dict, fingerprint=dict)
     try:
-        return read_json(path) if path.exists() else None
+        found = read_json(path) if path.exists() else {}
     except ValueError:
         return None
+    well = isinstance(found, dict) and all(isinstance(found.get(k), kind) for k, kind in whole.items())
+    return found if well else None
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #cd80655d
-_SETTLED = 2_000_000_000  # Nanoseconds after which a change of a file shows in its times
-
-
 @lru_cache(maxsize=None)
 def _digest_once(path: Path, *state: int) -> str:
     "The digest of a file that has not changed since it was looked at; a run asks several times."
@@ -154,12 +157,10 @@ def _fault(path: Path, digits: str) -> str:
     "What is wrong with a file of a result; empty when nothing is."
     if not path.is_file():
         return "was deleted"
-    state = path.stat()
-    settled = time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) > _SETTLED
-    made = _digest_once(path, state.st_ino, state.st_size, state.st_ctime_ns) if settled else digest(path)
-    return "" if made == digits else "is damaged"
+    at = path.stat()
+    return "" if _digest_once(path, at.st_ino, at.st_size, at.st_ctime_ns) == digits else "is damaged"
 
-# %% ../../nbs/7_companion/07_staleness.ipynb #20213202
+
 def damaged(
     experiment: Experiment,
 ) -> list[str]:  # Sentences; empty when all is well, or when there is no result
@@ -167,8 +168,6 @@ def damaged(
     folder, result = experiment.folder / "out", result_of(experiment)
     if result is None:
         return ["its result.json is damaged"] if (folder / "result.json").exists() else []
-    if not isinstance(result["files"], dict):
-        return ["its result.json is from an earlier version of the engine"]
     faults = {name: _fault(folder / name, digits) for name, digits in result["files"].items()}
     return [f"its {name} {fault}" for name, fault in faults.items() if fault]
 
