@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from brace_nb.core.portable import use_one_instruction_set
+from brace_nb.core import use_one_instruction_set
 
 use_one_instruction_set()
 
