@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'naming', 'check_expansion', 'read_json',
-           'read_yaml']
+__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'naming', 'reading', 'check_expansion',
+           'read_json', 'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:
@@ -91,6 +91,23 @@ def naming(
         if str(path) in str(error):
             raise
         raise ValueError(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
+def reading(
+    path,  # What is being read
+    expected: str,  # What it should hold
+):
+    "An error of the block becomes one that says what the file should hold."
+    try:
+        yield
+    except Exception as error:  # what a damaged file makes its reader say has no end
+        if isinstance(error, FileNotFoundError) or f"{path} is not what" in str(error):
+            raise
+        said = (
+            str(error)[:300] if type(error) is ValueError else f"{type(error).__name__}: {str(error)[:300]}"
+        )
+        raise malformed(path, expected, said) from error
 
 # %% ../../nbs/0_core/01_files.ipynb #694e0a42
 EXPANDED = 4 * 2**30  # bytes that an archive may expand to; BRACE_NB_MAX_BYTES sets another limit
