@@ -441,7 +441,6 @@ LEFT_OUT = {
         "load_detr load_embedding_shards load_wmt read_coco_cn read_coco_es read_picture read_pickled_data "
         "read_sheet read_squares read_weights with_captions": "files",
         "batch_by_memory embed_pictures embed_texts fast_inference": "models",
-        "detr_costs generalized_iou": "take what the reader of COCO and a detector give",
         "build_encoder build_towers encode_tokens import_open_clip make_optimizer tuple_loss": "models",
         "train_encoder train_objective training_ids": "train, or need a data set",
     },

@@ -23,6 +23,7 @@ from brace_nb.core import (
     check_finite,
     checked,
     deferred_interrupt,
+    existing_file,
     expect_fail,
     floats,
     like,
@@ -32,6 +33,7 @@ from brace_nb.core import (
     parallel_map,
     random_rotation,
     read_arrays,
+    reading,
     rows,
     size,
     train,
@@ -419,6 +421,19 @@ def test_core_is_light_and_complete():
     assert found.stdout.strip() == "[]"
     with pytest.raises(ImportError):
         from brace_nb.core import nothing_of_the_kind  # noqa: F401
+
+
+def test_reading_says_what_a_file_should_hold(tmp_path):
+    path = tmp_path / "x.json"
+    with pytest.raises(
+        ValueError, match=f"{path} is not what was expected. Expected a list; got KeyError: 'a'"
+    ):
+        with reading(path, "a list"):
+            {}["a"]
+    with pytest.raises(ValueError, match="Expected a list; got 3 words"), reading(path, "a list"):
+        raise ValueError("3 words")
+    with pytest.raises(FileNotFoundError, match="Expected a list"), reading(path, "a list"):
+        existing_file(path, "a list")
 
 
 @checked(width=size, kind=one_of(["plain", "wide"]))

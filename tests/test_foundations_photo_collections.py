@@ -85,7 +85,7 @@ def test_photos_are_resized_by_the_shorter_side_and_cropped_to_the_center(photos
     assert (coco.images("photo", [17], 30)[0] == whole[:, 5:35]).all()
     small = np.asarray(Image.open(photos / "1.jpg").convert("RGBA").resize((20, 15), Image.BICUBIC))
     assert (coco.images("photo", [17], 15)[0] == small[:, 2:17]).all()
-    with pytest.raises(ValueError, match="at least 1 pixel"):
+    with pytest.raises(ValueError, match="size must be a whole number >= 1"):
         coco.images("photo", [17], 0)
 
 
@@ -101,12 +101,12 @@ def test_karpathy_splits_for_both(photos, tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"annotations": [{"image_id": 7, "bbox": []}]}, "KeyError: 'caption'.*instances"),
+        ({"annotations": [{"image_id": 7, "bbox": []}]}, "not instances.*KeyError: 'caption'"),
         ({"images": None}, "got an object with keys"),
         ({"annotations": [{"image_id": 99, "caption": "x"}]}, r"not listed: \[99\]"),
         ({"images": [{"id": 7}]}, "KeyError: 'file_name'"),
         ({"annotations": [{"image_id": 7, "caption": 3}]}, "AttributeError"),
-        ({"annotations": None}, "image entry with KeyError"),
+        ({"annotations": None}, "KeyError"),
         ({"images": "x"}, "got an object"),
     ],
 )
@@ -142,9 +142,9 @@ def test_coco_paths(photos, tmp_path):
         load_coco(tmp_path / "c.json", photos)
     (tmp_path / "c.json").write_text("[1, 2")
     (tmp_path / "d.json").write_text("[1]")
-    with pytest.raises(ValueError, match="no JSON"):
+    with pytest.raises(ValueError, match="JSONDecodeError"):
         load_coco(tmp_path / "c.json", photos)
-    with pytest.raises(ValueError, match="a JSON list"):
+    with pytest.raises(ValueError, match="got list"):
         load_coco(tmp_path / "d.json", photos)
     with pytest.raises(ValueError, match="unique"):
         load_coco(
@@ -204,8 +204,8 @@ def test_flickr30k_tables(photos, tmp_path, name):
         (b"", "an empty file"),
         (b"a,b\n1,2\n", "line 1: 'a,b'"),
         (b"image_name| comment_number| comment\n0.jpg|x|y\n", "line 2"),
-        (b"\xff\xfe\x00", "no UTF-8"),
-        (b"raw,sentids,split,filename,img_id\nnot json,[0],train,0.jpg,0\n", "a row with JSONDecodeError"),
+        (b"\xff\xfe\x00", "UnicodeDecodeError"),
+        (b"raw,sentids,split,filename,img_id\nnot json,[0],train,0.jpg,0\n", "JSONDecodeError"),
         (b"raw,sentids,split,filename\n[],[0],train,0.jpg\n", "KeyError: 'img_id'"),
     ],
 )

@@ -31,7 +31,6 @@ from brace_nb.companion import (
 from brace_nb.companion import cli, resources_of
 from brace_nb.foundations import (
     OnDevice,
-    detr_costs,
     embed_texts,
     fast_inference,
     load_cifar10,
@@ -44,6 +43,7 @@ from brace_nb.foundations import (
     read_pickled_data,
     read_weights,
 )
+from brace_nb.grounding import detection_costs, to_corners
 
 HERE = Path(__file__).parent
 LARGE = re.compile("steps|epochs|sizes|scenes|pairs|runs|samples|rows|items")  # what takes the time
@@ -261,7 +261,7 @@ def test_costs_of_detr_by_hand(public):
     o = load_coco_objects(public / "coco/annotations/instances_val2017.json", public / "coco/val2017", 1)[0]
     g = torch.Generator().manual_seed(0)
     logits, boxes = torch.randn(3, 92, generator=g), 0.2 + 0.5 * torch.rand(3, 4, generator=g)
-    cost = detr_costs(logits, boxes, o)
+    cost = detection_costs(logits[None], boxes[None], o.classes, to_corners(o.boxes))[0]
     likely = logits.double().softmax(-1)
     for q in range(3):
         for a, (k, truth) in enumerate(zip(o.classes.tolist(), o.boxes.double())):

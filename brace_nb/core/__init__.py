@@ -13,7 +13,8 @@ __getattr__, __dir__, __all__ = lazy(
     "tensor tensors text whole within",
     arrays="broadcast like normalize one_type random_rotation rows widen",
     demo="expect_fail",
-    files="atomic_path check_expansion existing_file malformed naming read_json read_yaml write_atomic",
+    files="atomic_path check_expansion existing_file malformed naming read_json read_yaml reading "
+    "write_atomic",
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
     portable="portable_environment use_one_instruction_set",

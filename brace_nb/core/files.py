@@ -95,17 +95,20 @@ def naming(
 
 @contextlib.contextmanager
 def reading(
-    path,  # What the caller named
-    expected: str,  # What it should be, for the error
-):  # The path, of a file that exists
-    "Whatever a file does not fit is an error of the block, and says what was expected."
-    path = existing_file(path, expected)
+    path,  # What is being read: a file or a folder
+    expected: str,  # What it should hold
+):  # The path, which exists
+    "An error of the block becomes one that says what the file should hold."
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist. Expected {expected}.")
     try:
         yield path
-    except Exception as error:
-        if str(path) in str(error) or isinstance(error, MemoryError):
+    except Exception as error:  # what a damaged file makes its reader say has no end
+        if isinstance(error, (FileNotFoundError, MemoryError)) or f"{path} is not what" in str(error):
             raise
-        raise malformed(path, expected, f"another one, or a damaged one: {error}") from error
+        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        raise malformed(path, expected, kind + str(error)[:300]) from error
 
 # %% ../../nbs/0_core/01_files.ipynb #694e0a42
 EXPANDED = 4 * 2**30  # bytes that an archive may expand to; BRACE_NB_MAX_BYTES sets another limit

@@ -33,8 +33,7 @@ __getattr__, __dir__, __all__ = lazy(
     self_supervised="batch_statistics train_objective",
     labelled_pictures="imagenet_class_names load_cifar10 load_class_folders read_pickled_data",
     translations="JudgedTranslations load_wmt read_coco_cn read_coco_es read_sheet with_captions",
-    coco="CocoViews PictureObjects detr_costs generalized_iou load_coco_objects load_coco_views load_detr "
-    "read_picture read_squares",
+    coco="CocoViews PictureObjects load_coco_objects load_coco_views load_detr read_picture read_squares",
     public_weights="load_clip read_weights",
     embedding_cache="EmbeddingShards OnDevice batch_by_memory embed_pictures embed_texts fast_inference",
 )

@@ -49,38 +49,20 @@ class InfoNceForm(Entry):
     queue: bool = False  # Are the negatives a queue? Then positives stand in the first column
 
 
-INFO_NCE_FORMS = Registry(
-    "form",
-    dict(
-        symmetric=InfoNceForm(
-            title="symmetric",
-            loss=_symmetric,
-            formula="mean of both directions of -s_bb/t + log sum_b' exp(s_bb'/t)",
-            source="Radford et al. 2021",
-        ),
-        one_way=InfoNceForm(
-            title="one way",
-            loss=_one_way,
-            formula="mean_b -s_bb/t + log sum_b' exp(s_bb'/t)",
-            source="van den Oord et al. 2018",
-        ),
-        moco=InfoNceForm(
-            title="with a queue",
-            loss=lambda logits: (logits.logsumexp(1) - logits[:, 0]).mean(),
-            formula="mean_b -s_b+/t + log (exp(s_b+/t) + sum_queue exp(s_bq/t)); "
-            "keys and queue without gradient",
-            source="He et al. 2020; Li et al. 2021, eq. 1",
-            queue=True,
-        ),
-        barlow=InfoNceForm(
-            title="without the positive below",
-            loss=_without_own,
-            formula="sum_b -s_bb/t + log sum_{b' != b} exp(s_bb'/t)",
-            source="Zbontar et al. 2021, section 5",
-            floor="none: the positive is not in the denominator",
-        ),
-    ),
-)
+INFO_NCE_FORMS = Registry("form", dict(
+    symmetric=InfoNceForm(title="symmetric", loss=_symmetric,
+        formula="mean of both directions of -s_bb/t + log sum_b' exp(s_bb'/t)",
+        source="Radford et al. 2021"),
+    one_way=InfoNceForm(title="one way", loss=_one_way,
+        formula="mean_b -s_bb/t + log sum_b' exp(s_bb'/t)", source="van den Oord et al. 2018"),
+    moco=InfoNceForm(title="with a queue",
+        loss=lambda logits: (logits.logsumexp(1) - logits[:, 0]).mean(),
+        formula="mean_b -s_b+/t + log (exp(s_b+/t) + sum_queue exp(s_bq/t)); keys, queue without gradient",
+        source="He et al. 2020; Li et al. 2021, eq. 1", queue=True),
+    barlow=InfoNceForm(title="without the positive below", loss=_without_own,
+        formula="sum_b -s_bb/t + log sum_{b' != b} exp(s_bb'/t)",
+        source="Zbontar et al. 2021, section 5", floor="none: the positive is not in the denominator"),
+))  # fmt: skip
 
 # %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #f0fbb1ff
 _ARGUMENTS = dict(

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,24 +21,9 @@ from .encoder import Encoder
 from .tuples import Tuples
 
 # %% auto #0
-__all__ = ['TRIAL_SHARDS', 'fast_inference', 'batch_by_memory', 'CompilationTrial', 'EmbeddingShards', 'embed_texts',
-           'embed_pictures', 'OnDevice']
+__all__ = ['fast_inference', 'batch_by_memory', 'EmbeddingShards', 'embed_texts', 'embed_pictures', 'OnDevice']
 
 # %% ../../nbs/1_foundations/25_embedding_cache.ipynb #949511a1
-def _towers(encoder):
-    "The two halves of a model that can be compiled."
-    return [m for m in (encoder.model.visual, getattr(encoder.model, "transformer", None)) if m is not None]
-
-
-def _compile(encoder, wanted=True):
-    "Towers compile at their next call, or are as they were."
-    for tower in _towers(encoder):
-        if wanted:
-            tower.compile(dynamic=True)
-        else:
-            tower._compiled_call_impl = None
-
-
 @contextmanager
 def fast_inference(
     encoder: Encoder,
@@ -52,9 +35,10 @@ def fast_inference(
     context = mixed_precision_on(device, precision)
     if device == "cuda":
         model.to(memory_format=torch.channels_last)
-    before = [(tower, tower._compiled_call_impl) for tower in _towers(encoder)]
-    if compiled:
-        _compile(encoder)
+    towers = [m for m in (model.visual, getattr(model, "transformer", None)) if m is not None]
+    before = [(tower, tower._compiled_call_impl) for tower in towers]
+    for tower in towers if compiled else ():
+        tower.compile(dynamic=True)
     try:
         with context:
             yield encoder
@@ -69,49 +53,6 @@ def batch_by_memory(
 ) -> int:
     "Rows at a time: as many as a quarter of the free GPU memory holds, about 30 MB each; 64 on a CPU."
     return min(most, rows_by_memory(encoder.device, 30_000_000, 64))
-
-# %% ../../nbs/1_foundations/25_embedding_cache.ipynb #5318f02a
-TRIAL_SHARDS = 8  # fewer are done before a compilation pays
-
-
-class CompilationTrial:
-    "One shard plain, one that compiles, one compiled; then the way that took less time a row."
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        encode: Callable,  # Rows of a shard -> embeddings on the CPU
-        clock: Callable = time.perf_counter,
-    ):
-        self.encoder, self.encode, self.clock = encoder, encode, clock
-        self.seconds, self.compiled = [], None  # of a row; whether compiled towers stay, None: not known yet
-
-    def __call__(
-        self,
-        part,  # Which rows
-    ) -> np.ndarray:  # Their embeddings
-        begin = self.clock()
-        try:
-            rows = self.encode(part)
-        except Exception:
-            if len(self.seconds) != 1 or self.compiled is not None:
-                raise
-            self._decide(False)  # what cannot be compiled here stays plain
-            return self.encode(part)
-        if self.compiled is None:
-            self._took((self.clock() - begin) / max(1, len(rows)))
-        return rows
-
-    def _took(self, seconds):
-        self.seconds.append(seconds)
-        if len(self.seconds) == 1:
-            _compile(self.encoder)
-        elif len(self.seconds) == 3:
-            self._decide(self.seconds[2] < self.seconds[0])
-
-    def _decide(self, compiled):
-        self.compiled = compiled
-        _compile(self.encoder, compiled)
 
 # %% ../../nbs/1_foundations/25_embedding_cache.ipynb #d6ca308b
 class EmbeddingShards:
@@ -159,17 +100,14 @@ class EmbeddingShards:
         return np.concatenate([np.load(self._file(k), allow_pickle=False) for k, _ in self.slices])
 
 # %% ../../nbs/1_foundations/25_embedding_cache.ipynb #08383ad1
-def _text_digest(texts):
-    return hashlib.sha256("\n".join(map(str, texts)).encode()).hexdigest()[:16]
-
-
-def _fill(shards, encode, encoder, precision, compiled, progress):
-    "Compute the shards that are missing."
+def _fill(folder, what, encode, encoder, shard_rows, precision, compiled, progress):
+    "All embeddings of `what` (texts, or places of pictures); shards that are missing are computed first."
     from tqdm import tqdm
 
-    if compiled is None and encoder.device.type == "cuda" and len(shards.missing) >= TRIAL_SHARDS:
-        encode = CompilationTrial(encoder, encode)
-    with fast_inference(encoder, precision, bool(compiled)):
+    told = hashlib.sha256("\n".join(map(str, what)).encode()).hexdigest()[:16]
+    identity = dict(encoder=encoder.fingerprint(), what=told, precision=precision)
+    shards = EmbeddingShards(folder, identity, len(what), shard_rows)
+    with fast_inference(encoder, precision, compiled):
         for number, part in tqdm(shards.missing, desc="shards", disable=not progress, mininterval=1):
             shards.write(number, encode(part))
     return shards.read()
@@ -181,18 +119,16 @@ def embed_texts(
     folder,  # Where the shards are kept
     shard_rows: int = 8192,
     precision: str = "auto",  # Of `fast_inference`
-    compiled: bool | None = None,  # Of `fast_inference`; None: where a trial on a GPU shows that it pays
+    compiled: bool = False,  # Of `fast_inference`
     progress: bool = False,  # Show a bar
 ) -> np.ndarray:  # float32 (N, D), unit rows
     "Embeddings of texts, computed once and kept in shards."
-    texts = list(texts)
-    identity = dict(encoder=encoder.fingerprint(), what=_text_digest(texts), precision=precision)
-    shards, batch = EmbeddingShards(folder, identity, len(texts), shard_rows), batch_by_memory(encoder)
+    texts, batch = list(texts), batch_by_memory(encoder)
 
     def encode(part):
         return encoder.encode_texts(texts[part], batch)
 
-    return _fill(shards, encode, encoder, precision, compiled, progress)
+    return _fill(folder, texts, encode, encoder, shard_rows, precision, compiled, progress)
 
 # %% ../../nbs/1_foundations/25_embedding_cache.ipynb #44e72172
 def _decoded(read, rows, batch, threads):
@@ -214,21 +150,20 @@ def embed_pictures(
     designer: str | None = None,  # Whose pictures; None: the first designer's
     shard_rows: int = 8192,
     precision: str = "auto",  # Of `fast_inference`
-    compiled: bool | None = None,  # Of `fast_inference`; None: where a trial on a GPU shows that it pays
+    compiled: bool = False,  # Of `fast_inference`
     threads: int = 4,  # That decode pictures
     progress: bool = False,  # Show a bar
 ) -> np.ndarray:  # float32 (N, D), unit rows
     "Embeddings of pictures, computed once and kept in shards."
     ids, size = np.asarray(ids), encoder.preprocess.size
     where = [tuples.concepts.get("place", tuples.concepts["name"]).loc[i] for i in ids.tolist()]
-    identity = dict(encoder=encoder.fingerprint(), what=_text_digest(where), precision=precision)
-    shards, batch = EmbeddingShards(folder, identity, len(ids), shard_rows), batch_by_memory(encoder)
+    batch = batch_by_memory(encoder)
 
     def encode(part):
         read = _decoded(lambda rows: tuples.images(designer, rows, size), ids[part], batch, threads)
         return np.concatenate([encoder.encode_images(pictures, batch) for pictures in read])
 
-    return _fill(shards, encode, encoder, precision, compiled, progress)
+    return _fill(folder, where, encode, encoder, shard_rows, precision, compiled, progress)
 
 # %% ../../nbs/1_foundations/25_embedding_cache.ipynb #7af404f7
 class OnDevice(torch.nn.Module):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from ..core.files import existing_file, reading
 from ..core.registry import Entry, Registry
 from .images import Sprites
 from .tuples import Tuples
@@ -38,25 +39,10 @@ HELD_OUT_DESIGNER = "twemoji"  # never seen in training; its pictures of trainin
 TRAINING_DESIGNERS = tuple(d for d in DESIGNERS if d != HELD_OUT_DESIGNER)
 SPLITS = ("train", "val", "test")
 _LANGUAGES = dict(
-    am="Amharic",
-    ar="Arabic",
-    cy="Welsh",
-    de="German",
-    en="English",
-    es="Spanish",
-    eu="Basque",
-    fr="French",
-    ga="Irish",
-    ha="Hausa",
-    hi="Hindi",
-    ig="Igbo",
-    ja="Japanese",
-    qu="Quechua",
-    sw="Swahili",
-    yo="Yoruba",
-    zh="Chinese",
-    zu="Zulu",
-)
+    am="Amharic", ar="Arabic", cy="Welsh", de="German", en="English", es="Spanish", eu="Basque",
+    fr="French", ga="Irish", ha="Hausa", hi="Hindi", ig="Igbo", ja="Japanese", qu="Quechua", sw="Swahili",
+    yo="Yoruba", zh="Chinese", zu="Zulu",
+)  # fmt: skip
 LANGUAGES = Registry("language", {code: Entry(title=name) for code, name in _LANGUAGES.items()})
 
 # %% ../../nbs/1_foundations/02_emoji.ipynb #84a61878
@@ -82,19 +68,11 @@ def _read_parquet(path, columns):
     "A parquet file as a DataFrame that has at least `columns`."
     import pandas as pd
 
-    if not Path(path).is_file():
-        raise FileNotFoundError(
-            f"{path} does not exist. Expected a parquet file with columns {columns}; "
-            "restore it from the repository."
-        )
-    try:
+    expected = f"a parquet file with columns {columns}; restore it from the repository"
+    with reading(existing_file(path, expected), expected):
         frame = pd.read_parquet(path)
-    except Exception as error:
-        says = f"{path} is not a readable parquet file ({error}). Expected columns {columns}."
-        raise ValueError(says) from error
-    missing = [c for c in columns if c not in frame]
-    if missing:
-        raise ValueError(f"{path} lacks columns {missing}; got {list(frame.columns)}.")
+        if missing := [c for c in columns if c not in frame]:
+            raise ValueError(f"no columns {missing}, but {list(frame.columns)}")
     return frame
 
 # %% ../../nbs/1_foundations/02_emoji.ipynb #214c44bc

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.arguments import checked, one_of
-from ..core.files import existing_file, malformed
+from ..core.files import existing_file, malformed, reading
 from .photo_collections import photo_tuples, read_files
 from .towers import import_open_clip
 from .tuples import Tuples
@@ -73,12 +73,10 @@ def read_pickled_data(
     "The data in a pickle; nothing that the file names is imported or called."
     expected = "a pickle of numbers, texts and numpy arrays, as CIFAR-10 (python version) has"
     data = existing_file(path, expected).read_bytes()
-    try:
+    with reading(path, expected):
         found = _plain(_DataOnly(io.BytesIO(data), encoding="latin-1").load())
-    except Exception as error:  # what a damaged pickle makes its reader say has no end
-        raise malformed(path, expected, f"{error or type(error).__name__}") from None
-    if not isinstance(found, dict):
-        raise malformed(path, expected, f"a {type(found).__name__}")
+        if not isinstance(found, dict):
+            raise ValueError(f"a {type(found).__name__}")
     return found
 
 # %% ../../nbs/1_foundations/21_labelled_pictures.ipynb #7d1646c3

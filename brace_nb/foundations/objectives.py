@@ -197,65 +197,28 @@ class ObjectiveEntry(Entry):
         return self.make.texts
 
 
-OBJECTIVES = Registry(
-    "objective",
-    dict(
-        clip=ObjectiveEntry(
-            make=ClipObjective,
-            title="CLIP",
-            color="blue",
-            formula="cross-entropy of scale * cosine, both ways",
-            source="Radford et al. 2021",
-        ),
-        siglip=ObjectiveEntry(
-            make=SiglipObjective,
-            title="SigLIP",
-            color="green",
-            marker="s",
-            line="--",
-            formula="-log sigmoid(+-(scale * cosine + bias)) of each pair",
-            source="Zhai et al. 2023",
-            scale=10.0,
-        ),
-        infonce=ObjectiveEntry(
-            make=InfoNceObjective,
-            title="InfoNCE",
-            color="sky",
-            marker="X",
-            line="-.",
-            formula="InfoNCE of two distortions, negatives from the other one",
-            source="van den Oord et al. 2018; Chen et al. 2020 without the negatives within a distortion",
-        ),
-        barlow=ObjectiveEntry(
-            make=BarlowObjective,
-            title="Barlow Twins",
-            color="orange",
-            marker="^",
-            line="-.",
-            formula="cross-correlation of distortions to the identity",
-            source="Zbontar et al. 2021",
-        ),
-        pcl=ObjectiveEntry(
-            make=PrototypeObjective,
-            title="PCL",
-            color="purple",
-            marker="D",
-            line=":",
-            formula="InfoNCE with a momentum encoder, and its prototypes",
-            source="Li et al. 2021",
-        ),
-    ),
-)
+OBJECTIVES = Registry("objective", dict(
+    clip=ObjectiveEntry(make=ClipObjective, title="CLIP", color="blue",
+        formula="cross-entropy of scale * cosine, both ways", source="Radford et al. 2021"),
+    siglip=ObjectiveEntry(make=SiglipObjective, title="SigLIP", color="green", marker="s", line="--",
+        formula="-log sigmoid(+-(scale * cosine + bias)) of each pair", source="Zhai et al. 2023",
+        scale=10.0),
+    infonce=ObjectiveEntry(make=InfoNceObjective, title="InfoNCE", color="sky", marker="X", line="-.",
+        formula="InfoNCE of two distortions, negatives from the other one",
+        source="van den Oord et al. 2018; Chen et al. 2020 without the negatives within a distortion"),
+    barlow=ObjectiveEntry(make=BarlowObjective, title="Barlow Twins", color="orange", marker="^",
+        line="-.", formula="cross-correlation of distortions to the identity",
+        source="Zbontar et al. 2021"),
+    pcl=ObjectiveEntry(make=PrototypeObjective, title="PCL", color="purple", marker="D", line=":",
+        formula="InfoNCE with a momentum encoder, and its prototypes", source="Li et al. 2021"),
+))  # fmt: skip
 
 # %% ../../nbs/1_foundations/18_objectives.ipynb #eca18d02
-ENCODERS = Registry(
-    "encoder",
-    dict(
-        **OBJECTIVES,
-        clip_vit=Entry(title="CLIP, ViT", color="sky", marker="v", line=":"),
-        default=Entry(title="default encoder", color="black", marker="*", line="-"),
-        untrained=Entry(title="untrained", color="grey", marker="X", line=":"),
-        untrained_vit=Entry(title="untrained ViT", color="grey", marker="<", line=":"),
-        pixels=Entry(title="raw pixels", color="red", marker="P", line="--"),
-    ),
-)
+ENCODERS = Registry("encoder", dict(
+    **OBJECTIVES,
+    clip_vit=Entry(title="CLIP, ViT", color="sky", marker="v", line=":"),
+    default=Entry(title="default encoder", color="black", marker="*", line="-"),
+    untrained=Entry(title="untrained", color="grey", marker="X", line=":"),
+    untrained_vit=Entry(title="untrained ViT", color="grey", marker="<", line=":"),
+    pixels=Entry(title="raw pixels", color="red", marker="P", line="--"),
+))  # fmt: skip

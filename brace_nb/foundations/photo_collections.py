@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.files import existing_file, malformed
+from ..core.arguments import checked, size as size_rule
+from ..core.files import existing_file, reading
 from .images import open_picture
 from .tuples import Tuples
 
@@ -31,6 +32,7 @@ def _central_square(picture, size):
     return picture.crop((left, top, left + size, top + size))
 
 
+@checked(size=size_rule)
 class Photos:
     "Photos of any size, read from files or archives when asked for."
 
@@ -51,8 +53,6 @@ class Photos:
         size: int,  # Side, pixels
     ) -> np.ndarray:  # uint8 RGBA, shape (N, size, size, 4)
         "The central squares of the photos `ids`."
-        if size < 1:
-            raise ValueError(f"size must be at least 1 pixel; got {size}.")
         out = np.empty((len(ids), size, size, 4), np.uint8)
         places = [self.places[int(i)] for i in ids]
         for row, where, data in zip(out, places, self.fetch(places)):
@@ -82,14 +82,14 @@ def photo_tuples(
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #2d46d016
 def _read_json(path, expected):
     "The JSON object in a file, which lists images."
-    try:
-        content = json.loads(existing_file(path, expected).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise malformed(path, expected, f"no JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise malformed(path, expected, f"a JSON {type(content).__name__}")
-    if not isinstance(content.get("images"), list):
-        raise malformed(path, expected, f"an object with keys {list(content)[:8]}")
+    content = json.loads(existing_file(path, expected).read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
+        found = (
+            f"an object with keys {list(content)[:8]}"
+            if isinstance(content, dict)
+            else type(content).__name__
+        )
+        raise ValueError(found)
     return content
 
 
@@ -145,35 +145,25 @@ def _karpathy_row(entry):
     )
 
 
-def _karpathy_rows(path, content, expected):
+def _karpathy_rows(content):
     "Rows of dataset_coco.json or dataset_flickr30k.json (Karpathy and Fei-Fei 2015)."
-    try:
-        return [_karpathy_row(e) for e in content["images"]]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        got = f"an image entry with {type(error).__name__}: {error}"
-        raise malformed(path, expected, got) from error
+    return [_karpathy_row(entry) for entry in content["images"]]
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #4bca3bad
-def _coco_rows(path, content, expected):
+def _coco_rows(content):
     "Rows of captions_*.json."
-    try:
-        images = {int(e["id"]): e["file_name"] for e in content["images"]}
-        pairs = [(int(e["image_id"]), e["caption"].strip()) for e in content["annotations"]]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        hint = "is this instances_*.json rather than captions_*.json?"
-        got = f"an entry with {type(error).__name__}: {error} ({hint})"
-        raise malformed(path, expected, got) from error
-    lost = [i for i, _ in pairs if i not in images]
-    if lost:
-        raise malformed(path, expected, f"captions of image ids that are not listed: {lost[:5]}")
+    images = {int(e["id"]): e["file_name"] for e in content["images"]}
     captions = {i: [] for i in images}
-    for i, text in pairs:
-        captions[i].append(("en", text))
+    if lost := [e["image_id"] for e in content["annotations"] if e["image_id"] not in images]:
+        raise ValueError(f"captions of image ids that are not listed: {lost[:5]}")
+    for entry in content["annotations"]:
+        captions[int(entry["image_id"])].append(("en", entry["caption"].strip()))
     return [dict(id=i, place=place, captions=captions[i]) for i, place in images.items()]
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #d2e7fa36
 _COCO = (
-    'COCO captions: {"images": [{"id", "file_name", ...}], "annotations": [{"image_id", "caption", ...}]}, '
+    'COCO captions (captions_*.json, not instances_*.json): {"images": [{"id", "file_name", ...}], '
+    '"annotations": [{"image_id", "caption", ...}]}, '
     'or Karpathy\'s {"images": [{"filename", "split", "sentences", ...}]}'
 )
 
@@ -183,9 +173,10 @@ def load_coco(
     images,  # Folder of the image files
 ) -> Tuples:  # Ids are COCO image ids
     "COCO captions (Lin et al. 2014; Chen et al. 2015)."
-    content = _read_json(annotations, _COCO)
-    read = _coco_rows if "annotations" in content else _karpathy_rows
-    return _folder_photos(read(annotations, content, _COCO), images)
+    with reading(annotations, _COCO):
+        content = _read_json(annotations, _COCO)
+        rows = _coco_rows(content) if "annotations" in content else _karpathy_rows(content)
+    return _folder_photos(rows, images)
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #2b88d4fb
 def _hugging_face_row(r):
@@ -193,21 +184,18 @@ def _hugging_face_row(r):
     return dict(id=int(r["img_id"]), place=r["filename"], split=r["split"], captions=captions)
 
 
-def _hugging_face_rows(path, text, expected):
+def _hugging_face_rows(text):
     "Rows of flickr_annotations_30k.csv."
     import csv
 
-    try:
-        return [_hugging_face_row(r) for r in csv.DictReader(io.StringIO(text, newline=""))]
-    except (KeyError, TypeError, ValueError) as error:
-        raise malformed(path, expected, f"a row with {type(error).__name__}: {error}") from error
+    return [_hugging_face_row(r) for r in csv.DictReader(io.StringIO(text, newline=""))]
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #1e9b7048
 _BARS = r"([^|]+?)\s*\|\s*(\d+)\s*\|?\s*(.*\S)\s*"  # NAME.jpg| 0| caption
 _TOKENS = r"([^#\t]+)#(\d+)\t\s*(.*\S)\s*"  # NAME.jpg#0<tab>caption
 
 
-def _line_rows(path, text, expected):
+def _line_rows(text):
     "Rows of results.csv (with a header) or results_20130124.token (without)."
     import re
 
@@ -219,7 +207,7 @@ def _line_rows(path, text, expected):
             continue
         match = re.fullmatch(_BARS if bars else _TOKENS, line)
         if match is None:
-            raise malformed(path, expected, f"line {number}: {line[:80]!r}")
+            raise ValueError(f"line {number}: {line[:80]!r}")
         captions.setdefault(match[1], []).append(("en", match[3]))
     return [dict(id=i, place=k, captions=v) for i, (k, v) in enumerate(captions.items())]
 
@@ -237,13 +225,13 @@ def load_flickr30k(
 ) -> Tuples:  # Ids are the table's image numbers, or positions in it
     "Flickr30k captions (Young et al. 2014); the json and Hugging Face's csv hold Karpathy's splits."
     path = existing_file(table, _FLICKR)
-    if path.suffix == ".json":
-        return _folder_photos(_karpathy_rows(path, _read_json(path, _FLICKR), _FLICKR), images)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise malformed(path, _FLICKR, f"no UTF-8 text ({error})") from error
-    if not text.strip():
-        raise malformed(path, _FLICKR, "an empty file")
-    read = _hugging_face_rows if text.startswith("raw,sentids,split,filename") else _line_rows
-    return _folder_photos(read(path, text, _FLICKR), images)
+    with reading(path, _FLICKR):
+        if path.suffix == ".json":
+            rows = _karpathy_rows(_read_json(path, _FLICKR))
+        else:
+            text = path.read_text(encoding="utf-8-sig")
+            if not text.strip():
+                raise ValueError("an empty file")
+            hugging_face = text.startswith("raw,sentids,split,filename")
+            rows = _hugging_face_rows(text) if hugging_face else _line_rows(text)
+    return _folder_photos(rows, images)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..core.files import existing_file, malformed
+from ..core.files import existing_file, malformed, reading
 from .encoder import Encoder, Preprocess, weights_hash
 from .towers import import_open_clip
 
@@ -39,15 +39,13 @@ def read_weights(
 ) -> dict:  # Name -> Tensor, on the CPU
     "The tensors of a file of weights."
     path = existing_file(path, _CLIP)
-    try:
+    with reading(path, "a file of weights"):
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             state = load_file(path)
         else:
             state = _from_torch(path)
-    except Exception as error:
-        raise malformed(path, "a file of weights", f"{type(error).__name__}: {str(error)[:200]}") from error
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     if not all(isinstance(v, torch.Tensor) for v in state.values()):
         raise malformed(path, "names and tensors", f"keys {list(state)[:5]}")
@@ -81,11 +79,9 @@ def _quick(path, state, told):
 def _model(state, quick, path):
     "The model whose shapes these tensors have, in full precision."
     build = import_open_clip().model.build_model_from_openai_state_dict
-    try:
+    with reading(path, _CLIP):
         model = build(dict(state), quick_gelu=quick, cast_dtype=torch.float32).float()
         model.load_state_dict(state)  # again in full precision: the builder rounds to half
-    except (RuntimeError, KeyError, ZeroDivisionError) as error:
-        raise malformed(path, _CLIP, str(error)[:300]) from error
     return model.eval()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.arguments import checked
-from ..core.files import check_expansion, existing_file, malformed
+from ..core.files import check_expansion, existing_file, malformed, reading
 from .tuples import Tuples
 
 # %% auto #0
@@ -76,13 +76,11 @@ def read_sheet(
     "The first sheet of an Excel file, as texts."
     from xml.etree import ElementTree
 
-    try:
+    with reading(path, _ES):
         shared, sheet = map(ElementTree.fromstring, _parts(existing_file(path, _ES)))
         texts = ["".join(t.text or "" for t in item.iter() if t.tag.endswith("}t")) for item in shared]
         rows = (row for row in sheet.iter() if row.tag.endswith("}row"))
         return [[_cell(c, texts) for c in row] for row in rows]
-    except (zipfile.BadZipFile, ElementTree.ParseError, StopIteration, IndexError, KeyError) as error:
-        raise malformed(path, _ES, f"{type(error).__name__}: {error}") from error
 
 # %% ../../nbs/1_foundations/22_translations.ipynb #477eb604
 def read_coco_es(

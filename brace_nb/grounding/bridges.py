@@ -179,47 +179,16 @@ def _to_tokens(D, V):
     return torch.nn.Linear(D, V)
 
 
-BRIDGES = Registry(
-    "bridge",
-    {
-        "identity": Bridge(
-            title="identity",
-            shape="B x S x D",
-            tokens=False,
-            kept=0,
-            parameters=lambda D, V: 0,
-            layer=lambda D, V: torch.nn.Identity(),
-        ),
-        "linear": Bridge(
-            title="linear",
-            color="blue",
-            shape="B x S x D",
-            tokens=False,
-            kept=1,
-            parameters=lambda D, V: D * D + D,
-            layer=lambda D, V: torch.nn.Linear(D, D),
-        ),
-        "soft tokens": Bridge(
-            title="soft tokens",
-            color="green",
-            shape="B x S x V",
-            tokens=True,
-            kept=2,
-            parameters=lambda D, V: D * V,
-            layer=_to_tokens,
-        ),
-        "gumbel one-hot": Bridge(
-            title="Gumbel one-hot",
-            color="orange",
-            shape="B x S x V",
-            tokens=True,
-            kept=3,
-            parameters=lambda D, V: D * V,
-            layer=_to_tokens,
-            hard=True,
-        ),
-    },
-)
+BRIDGES = Registry("bridge", {
+    "identity": Bridge(title="identity", shape="B x S x D", tokens=False, kept=0,
+        parameters=lambda D, V: 0, layer=lambda D, V: torch.nn.Identity()),
+    "linear": Bridge(title="linear", color="blue", shape="B x S x D", tokens=False, kept=1,
+        parameters=lambda D, V: D * D + D, layer=lambda D, V: torch.nn.Linear(D, D)),
+    "soft tokens": Bridge(title="soft tokens", color="green", shape="B x S x V", tokens=True, kept=2,
+        parameters=lambda D, V: D * V, layer=_to_tokens),
+    "gumbel one-hot": Bridge(title="Gumbel one-hot", color="orange", shape="B x S x V", tokens=True,
+        kept=3, parameters=lambda D, V: D * V, layer=_to_tokens, hard=True),
+})  # fmt: skip
 
 
 @checked(name=one_of(BRIDGES), batch_size=size, length=size, width=size, vocabulary=size, bytes_each=size)

@@ -30,82 +30,26 @@ class DetectionMatcher(Entry):
     noisy: bool = False  # Another answer with another seed?
 
 
-DETECTION_MATCHERS = Registry(
-    "matcher",
-    dict(
-        exact=DetectionMatcher(
-            title="exact",
-            color="black",
-            method="exact",
-            says="the least sum of costs",
-            source="Table 6.7 'Baseline'",
-        ),
-        lead=DetectionMatcher(
-            title="greedy by lead",
-            color="blue",
-            marker="s",
-            method="greedy_delta",
-            says="the object with most to lose chooses first",
-            source="'my function'",
-        ),
-        stepped=DetectionMatcher(
-            title="stepped",
-            color="orange",
-            marker="^",
-            method="greedy_best",
-            says="the cheapest pair, again and again",
-            source="'Stepped Argmax'",
-        ),
-        argmin=DetectionMatcher(
-            title="argmin",
-            color="grey",
-            marker=".",
-            line=":",
-            method="argbest",
-            says="every object takes its cheapest answer",
-            source="'Argmin'",
-        ),
-        recursive=DetectionMatcher(
-            title="recursion",
-            color="green",
-            marker="D",
-            method="recursive_top2",
-            says="subtract the cost of picking, then step",
-            source="'method 2'",
-        ),
-        resampled=DetectionMatcher(
-            title="resampled",
-            color="grey",
-            marker="+",
-            line="--",
-            method="argbest",
-            says="half-normal scores, then every object its best",
-            source="'Resampled and Argmax'",
-            resample=True,
-        ),
-        gumbel=DetectionMatcher(
-            title="Gumbel",
-            color="sky",
-            marker="X",
-            line="-.",
-            method="gumbel",
-            options=dict(temperature=0.2),
-            says="proposals under Gumbel noise",
-            source="'method 3'",
-            noisy=True,
-        ),
-        random=DetectionMatcher(
-            title="random (null)",
-            color="red",
-            marker="P",
-            line="--",
-            method=None,
-            says="any answer for every object",
-            source="a null of ours",
-            noisy=True,
-        ),
-    ),
-)
+DETECTION_MATCHERS = Registry("matcher", dict(
+    exact=DetectionMatcher(title="exact", color="black", method="exact", says="the least sum of costs",
+        source="Table 6.7 'Baseline'"),
+    lead=DetectionMatcher(title="greedy by lead", color="blue", marker="s", method="greedy_delta",
+        says="the object with most to lose chooses first", source="'my function'"),
+    stepped=DetectionMatcher(title="stepped", color="orange", marker="^", method="greedy_best",
+        says="the cheapest pair, again and again", source="'Stepped Argmax'"),
+    argmin=DetectionMatcher(title="argmin", color="grey", marker=".", line=":", method="argbest",
+        says="every object takes its cheapest answer", source="'Argmin'"),
+    recursive=DetectionMatcher(title="recursion", color="green", marker="D", method="recursive_top2",
+        says="subtract the cost of picking, then step", source="'method 2'"),
+    resampled=DetectionMatcher(title="resampled", color="grey", marker="+", line="--", method="argbest",
+        says="half-normal scores, then every object its best", source="'Resampled and Argmax'",
+        resample=True),
+    gumbel=DetectionMatcher(title="Gumbel", color="sky", marker="X", line="-.", method="gumbel",
+        options=dict(temperature=0.2), says="proposals under Gumbel noise", source="'method 3'",
+        noisy=True),
+    random=DetectionMatcher(title="random (null)", color="red", marker="P", line="--", method=None,
+        says="any answer for every object", source="a null of ours", noisy=True),
+))  # fmt: skip
 
 # %% ../../nbs/6_grounding/23_matchers.ipynb #2dca6cb5
 def _groups(sizes, queries):

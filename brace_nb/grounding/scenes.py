@@ -221,36 +221,17 @@ class MaskDecoderKind(Entry):
     at_once: bool = False  # One output for each cell, from the vector alone?
 
 
-MASK_DECODERS = Registry(
-    "kind",
-    dict(
-        same=MaskDecoderKind(
-            title="same input", color="red", line="-", says="one network, every cell gets the same input"
-        ),
-        grid=MaskDecoderKind(
-            title="output a cell",
-            color="blue",
-            line="--",
-            says="a network with one output for each cell",
-            at_once=True,
-        ),
-        queries=MaskDecoderKind(
-            title="queries",
-            color="green",
-            line="-.",
-            says="one network, every cell gets the vector and its own position",
-            knows_place=True,
-        ),
-        transformer=MaskDecoderKind(
-            title="transformer",
-            color="purple",
-            line=":",
-            says="cells that attend to each other, with the vector added to each position",
-            body=_attending_cells,
-            knows_place=True,
-        ),
-    ),
-)
+MASK_DECODERS = Registry("kind", dict(
+    same=MaskDecoderKind(
+        title="same input", color="red", line="-", says="one network, every cell gets the same input"),
+    grid=MaskDecoderKind(title="output a cell", color="blue", line="--",
+        says="a network with one output for each cell", at_once=True),
+    queries=MaskDecoderKind(title="queries", color="green", line="-.",
+        says="one network, every cell gets the vector and its own position", knows_place=True),
+    transformer=MaskDecoderKind(title="transformer", color="purple", line=":",
+        says="cells that attend to each other, with the vector added to each position",
+        body=_attending_cells, knows_place=True),
+))  # fmt: skip
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #6aa3f6e4
 @checked(kind=one_of(MASK_DECODERS), dim=size, grid=size, width=size, layers=size)
