@@ -163,7 +163,8 @@ EXAMPLES = {
         active_bits=dict(codes=CODES),
         binarize_at_most=dict(v=POSITIVE, most=2),
         bit_strings=dict(codes=CODES),
-        code_literals=dict(codes=CODES, kind="list"),
+        code_similarity=dict(a=CODES, b=MORE_CODES, measure="jaccard", dim=16),
+        fit_code=dict(name="rotation", x=ROWS, size=1, seed=0),
         active_bits_loss=dict(x=X.abs(), bits=2.0),
         code_indices=dict(codes=CODES),
         code_recall=dict(images=CODES, texts=MORE_CODES, k=1),
@@ -447,7 +448,6 @@ LEFT_OUT = {
     "codes": {
         "binarize_file encode_files load_codes load_heads named_pictures report_lines save_codes "
         "search_files training_pairs untrained_heads": "files",
-        "fill_sqlite search_sqlite": "a connection",
         "add_code_commands": "a command line",
         "code_facts": "needs trained heads",
         "project_on_device": "writes into the caller's memory",

@@ -130,7 +130,7 @@ def test_lists_frames_and_foreign_bytes_give_the_same_codes():
         (lambda x: topk_codes(x, 0), "k must be in 1..5"),
         (lambda x: topk_codes(x, 6), "got 6"),
         (lambda x: sign_codes(x * np.nan), "rows [0, 1, 2] hold NaN"),
-        (lambda x: random_directions(4, 0), "4 and 0"),
+        (lambda x: random_directions(4, 0), "bits must be a whole number >= 1; got 0"),
         (lambda x: itq_rotation(x, 6), "(3, 5) and bits=6"),
         (lambda x: itq_rotation(x, 4), "(3, 5) and bits=4"),
         (lambda x: itq_rotation(x[0], 1), "(5,)"),

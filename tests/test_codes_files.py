@@ -176,7 +176,7 @@ def test_binarize_file_refuses_what_is_no_file_of_embeddings(tmp_path):
         binarize_file(good, tmp_path / "out.bin")
     with pytest.raises(ValueError, match="same file"):
         binarize_file(good, tmp_path / "." / "in.npy")
-    with pytest.raises(ValueError, match="chunk_rows=0"):
+    with pytest.raises(ValueError, match="chunk_rows must be"):
         binarize_file(good, tmp_path / "out.npy", chunk_rows=0)
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         binarize_file(good, tmp_path / "no" / "out.npy")

@@ -73,8 +73,8 @@ def test_statistics_of_many_rows_are_counted_in_pieces():
 @pytest.mark.parametrize(
     "codes, says",
     [
-        (np.zeros((0, 8), bool), "n, D > 0"),
-        (np.zeros(8, bool), "shape (n, D)"),
+        (np.zeros((0, 8), bool), "(n>0, D>0); got (0, 8)"),
+        (np.zeros(8, bool), "(n>0, D>0); got (8,)"),
         (np.zeros((2, 3, 8), bool), "got (2, 3, 8)"),
         (np.zeros((2, 8)), "float64"),
     ],

@@ -360,7 +360,7 @@ NO_PRECISION = {
     "one linear layer, stopped by a held-out loss": "LanguageHead",
     "its losses are the measurement": "prequential_losses",
 }
-LENGTHS = {"steps", "epochs", "intervals", "updates", "config"}
+LENGTHS = {"steps", "epochs", "intervals", "updates", "config", "training"}
 
 
 def trainings_of_the_package():

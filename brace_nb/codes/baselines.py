@@ -9,7 +9,7 @@ import numpy as np
 
 from .pairing import embedding_tensor
 from ..core import as_tensor, like, random_rotation
-from ..core.arguments import array, checked, count, finite
+from ..core.arguments import array, checked, count, finite, size
 
 # %% auto #0
 __all__ = ['sign_codes', 'topk_codes', 'random_directions', 'rotation_codes', 'itq_rotation']
@@ -52,15 +52,13 @@ def topk_codes(
     return like(above | (ties & (ties.cumsum(-1) <= left)), x)
 
 # %% ../../nbs/2_codes/08_baselines.ipynb #c3da4f99
-@checked
+@checked(dim=size, bits=size)
 def random_directions(
     dim: int,  # D
     bits: int,  # Directions
     seed: int = 0,
 ) -> np.ndarray:  # float32 (D, bits); columns orthonormal, in groups of D when bits > D
     "Columns of random rotations, as many as needed."
-    if min(dim, bits) < 1:
-        raise ValueError(f"directions need dim >= 1 and bits >= 1; got {dim} and {bits}.")
     random = np.random.default_rng(seed)
     rotations = [random_rotation(dim, random) for _ in range(-(-bits // dim))]
     return np.concatenate(rotations, -1)[:, :bits].astype(np.float32)

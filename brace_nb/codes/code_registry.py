@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -26,15 +26,15 @@ def _product(a, b, decode):
     return (x / np.linalg.norm(x, axis=-1, keepdims=True)) @ (y / np.linalg.norm(y, axis=-1, keepdims=True)).T
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Code(Entry):
     "A way to store an embedding in few bytes."
 
-    fit: Callable  # Rows to learn from (n, F), size, seed -> (encode, decode)
-    formula: str  # Of a row x of F features
-    bytes: Callable  # F, size -> bytes of a row
+    fit: Callable  # Rows to learn from (n, F), size, seed -> (encode, decode); its docstring is the formula
+    _: KW_ONLY
     counts: str = ""  # What the size counts: "bytes", "active bits"; empty: there is none
     fits: Callable = lambda features, size: True  # Can rows of F features have a code of this size?
+    bits: int = 1  # Of a feature, where the size does not count bytes
     similarity: Callable = _product  # Codes a, codes b, decode -> (N, M); higher is more alike
     is_set: bool = False  # Compared as a set of active bits, which has cheaper forms
     random: bool = False  # Draws random numbers
@@ -43,133 +43,102 @@ class Code(Entry):
     scale_free: bool = True  # A row times a number > 0 has the same code
     nonnegative: bool = False  # Only for rows without negative entries
 
+    def bytes(self, features: int, size: int | None = None) -> float:  # Of a row
+        return size if self.counts == "bytes" else self.bits * features / 8
+
+
+CODES = Registry("code")
+
 # %% ../../nbs/2_codes/08b_code_registry.ipynb #c0de0007
-def _plain(encode, decode=np.float32):
-    "The `fit` of a code that learns nothing."
-    return lambda x, size, seed: (encode, decode)
+@CODES.register("float", Code, title="float", color="black", bits=32, scale_free=False)
+def _float(x, size, seed):
+    "x"
+    return np.float32, np.float32
 
 
+def _by_jaccard(a, b, decode):
+    return jaccard(a, b)
+
+
+def _by_ternary_jaccard(a, b, decode):
+    return ternary_jaccard(a, b)
+
+
+_BINARY = dict(similarity=_by_jaccard, is_set=True, exact=True, nonnegative=True)
+
+
+@CODES.register("binary", Code, title="learned binary", color="blue", marker="s", **_BINARY)
+def _binary(x, size, seed):
+    "argmax of cos(x, b) over b in {0, 1}^F"
+    return binarize, np.float32
+
+
+_TERNARY = dict(similarity=_by_ternary_jaccard, bits=2, exact=True)
+
+
+@CODES.register("ternary", Code, title="learned ternary", color="green", marker="^", **_TERNARY)
+def _ternary(x, size, seed):
+    "argmax of cos(x, t) over t in {-1, 0, 1}^F"
+    return ternarize, np.float32
+
+# %% ../../nbs/2_codes/08b_code_registry.ipynb #c0de0017
 def _signs(codes):
     return 2.0 * codes - 1
 
 
+@CODES.register("sign", Code, title="sign", color="orange", marker="D", line="--")
+def _sign(x, size, seed):
+    "x > 0"
+    return sign_codes, _signs
+
+
+_LARGEST = dict(counts="active bits", similarity=_by_jaccard, is_set=True)
+
+
+@CODES.register("top-k", Code, title="head, fixed top-k", color="purple", marker="v", line="--", **_LARGEST)
+def _largest(x, size, seed):
+    "x >= its k-th largest entry"
+    return (lambda z: topk_codes(z, size)), np.float32
+
+
+_TURNED = dict(counts="bytes", random=True)
+
+
+@CODES.register("rotation", Code, title="rotation + sign", color="red", marker="P", line=":", **_TURNED)
 def _rotation(x, size, seed):
+    "x R > 0, R random and orthogonal"
     directions = random_directions(x.shape[1], 8 * size, seed)
     return (lambda z: sign_codes(z, None, directions)), _signs
 
 
+_CORNERS = dict(fits=lambda features, size: 8 * size <= features) | _TURNED
+
+
+@CODES.register("itq", Code, title="ITQ", color="sky", marker="X", line="-.", **_CORNERS)
 def _itq(x, size, seed):
+    "x P R > 0, R nearest to the corners"
     rotation = itq_rotation(x, 8 * size, 20, seed)
     return (lambda z: sign_codes(z, None, rotation)), _signs
 
+# %% ../../nbs/2_codes/08b_code_registry.ipynb #c0de0018
+_ROUNDED = dict(counts="bytes", fits=lambda features, size: size <= features, scale_free=False)
 
-def _quantizer(q):
+
+@CODES.register("pca", Code, title="principal components, int8", color="red", marker="D", **_ROUNDED)
+def _principal(x, size, seed):
+    "round(x P / step)"
+    q = PrincipalBytes(size).fit(x)
     return q.encode, q.decode
 
 
-CODES = Registry(
-    "code",
-    {
-        "float": Code(
-            title="float",
-            color="black",
-            fit=_plain(np.float32),
-            formula="x",
-            bytes=lambda features, size: 4 * features,
-            scale_free=False,
-        ),
-        "binary": Code(
-            title="learned binary",
-            color="blue",
-            marker="s",
-            fit=_plain(binarize),
-            formula="argmax of cos(x, b) over b in {0, 1}^F",
-            bytes=lambda features, size: features / 8,
-            similarity=lambda a, b, decode: jaccard(a, b),
-            is_set=True,
-            exact=True,
-            nonnegative=True,
-        ),
-        "ternary": Code(
-            title="learned ternary",
-            color="green",
-            marker="^",
-            fit=_plain(ternarize),
-            formula="argmax of cos(x, t) over t in {-1, 0, 1}^F",
-            bytes=lambda features, size: features / 4,
-            similarity=lambda a, b, decode: ternary_jaccard(a, b),
-            exact=True,
-        ),
-        "sign": Code(
-            title="sign",
-            color="orange",
-            marker="D",
-            line="--",
-            fit=_plain(sign_codes, _signs),
-            formula="x > 0",
-            bytes=lambda features, size: features / 8,
-        ),
-        "top-k": Code(
-            title="head, fixed top-k",
-            color="purple",
-            marker="v",
-            line="--",
-            fit=lambda x, size, seed: _plain(lambda z: topk_codes(z, size))(x, size, seed),
-            formula="x >= its k-th largest entry",
-            bytes=lambda features, size: features / 8,
-            counts="active bits",
-            similarity=lambda a, b, decode: jaccard(a, b),
-            is_set=True,
-        ),
-        "rotation": Code(
-            title="rotation + sign",
-            color="red",
-            marker="P",
-            line=":",
-            fit=_rotation,
-            formula="x R > 0, R random and orthogonal",
-            bytes=lambda features, size: size,
-            counts="bytes",
-            random=True,
-        ),
-        "itq": Code(
-            title="ITQ",
-            color="sky",
-            marker="X",
-            line="-.",
-            fit=_itq,
-            formula="x P R > 0, R nearest to the corners",
-            fits=lambda features, size: 8 * size <= features,
-            bytes=lambda features, size: size,
-            counts="bytes",
-            random=True,
-        ),
-        "pca": Code(
-            title="principal components, int8",
-            color="red",
-            marker="D",
-            fit=lambda x, size, seed: _quantizer(PrincipalBytes(size).fit(x)),
-            formula="round(x P / step)",
-            fits=lambda features, size: size <= features,
-            bytes=lambda features, size: size,
-            counts="bytes",
-            scale_free=False,
-        ),
-        "pq": Code(
-            title="product quantization",
-            color="purple",
-            marker="s",
-            fit=lambda x, size, seed: _quantizer(ProductQuantizer(size, seed=seed).fit(x)),
-            formula="of each piece of x R the nearest of 256 centers",
-            fits=lambda features, size: features % size == 0,
-            bytes=lambda features, size: size,
-            counts="bytes",
-            random=True,
-            dear=True,
-            scale_free=False,
-        ),
-    },
-)
+_PIECES = dict(fits=lambda features, size: features % size == 0, dear=True, scale_free=False) | _TURNED
+
+
+@CODES.register("pq", Code, title="product quantization", color="purple", marker="s", **_PIECES)
+def _pieces(x, size, seed):
+    "of each piece of x R the nearest of 256 centers"
+    q = ProductQuantizer(size, seed=seed).fit(x)
+    return q.encode, q.decode
 
 # %% ../../nbs/2_codes/08b_code_registry.ipynb #c0de0009
 @dataclass(frozen=True)

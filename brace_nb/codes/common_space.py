@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core import check_finite, checked, floats, integers, positive, seed, size
+from ..core import check_finite, checked, floats, integers, positive, size
 
 # %% auto #0
 __all__ = ['CommonSpace', 'mean_partner', 'within_pair_weights', 'kernel_ridge', 'fit_common_space']
@@ -64,6 +64,7 @@ def mean_partner(
     return total / pairs[1].bincount(minlength=texts).clamp(min=1)[:, None]
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #1c33674a
+@checked(spread=positive)
 def within_pair_weights(
     images: Tensor,  # Unit rows (N, F)
     means: Tensor,  # Mean picture of each text (M, F)
@@ -71,14 +72,13 @@ def within_pair_weights(
     spread: float,  # > 0; larger means closer to no change
 ) -> Tensor:  # Symmetric (F, F)
     "(W + spread)^(-1/2) for the scatter W of the pictures of a text, scaled to mean eigenvalue 1."
-    if spread <= 0:
-        raise ValueError(f"`spread` must be > 0 (None leaves the space as it is); got {spread}.")
     difference = (images[pairs[0]] - means[pairs[1]]).double()
     e, v = torch.linalg.eigh(difference.T @ difference)
     e = e.clamp(min=0) / e.mean().clamp(min=1e-12)
     return ((v * (e + spread).rsqrt()) @ v.T).to(images.dtype).contiguous()
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #79559274
+@checked(width=positive, ridge=positive)
 def kernel_ridge(
     keys: Tensor,  # Unit rows (n, F)
     targets: Tensor,  # What to predict there (n, F)
@@ -86,15 +86,13 @@ def kernel_ridge(
     ridge: float,  # > 0: how little the memory trusts a single text
 ) -> Tensor:  # Coefficients (n, F)
     "Solve (K + ridge I) c = targets (kernel ridge regression, Saunders et al. 1998)."
-    if width <= 0 or ridge <= 0:
-        raise ValueError(f"the memory needs width > 0 and ridge > 0; got {width} and {ridge}.")
     kernel = (width * (keys.double() @ keys.double().T - 1)).exp()
     kernel.diagonal().add_(ridge)
     return torch.linalg.solve(kernel, targets.double()).to(keys.dtype).contiguous()
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #19a125af
-def _check_inputs(images, texts, pairs, strengths):
-    "Finite rows, pairs that name them, strengths > 0 or None."
+def _check_inputs(images, texts, pairs):
+    "Finite rows, and pairs that name them."
     check_finite(images, "images")
     check_finite(texts, "texts")
     rows = torch.tensor([[len(images)], [len(texts)]], device=pairs.device)
@@ -103,13 +101,16 @@ def _check_inputs(images, texts, pairs, strengths):
             f"pairs must name rows below {len(images)} (images) and {len(texts)} (texts), at least one; "
             f"got {pairs.T.tolist()[:5]}."
         )
-    for name, value in strengths.items():
-        if value is not None:
-            positive(value, name)
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #e378fc8d
 @checked(
-    images=floats("N F"), texts=floats("M G"), pairs=integers("2 P"), width=positive, keys=size, seed=seed
+    images=floats("N F"),
+    texts=floats("M G"),
+    pairs=integers("2 P"),
+    spread=positive,
+    ridge=positive,
+    width=positive,
+    keys=size,
 )
 def fit_common_space(
     images: Tensor,  # (N, F)
@@ -127,7 +128,7 @@ def fit_common_space(
             "a common space needs embeddings of one encoder, as many features for images as for texts; "
             f"got {images.shape[1]} and {texts.shape[1]}. Use the preset 'post' instead."
         )
-    _check_inputs(images, texts, pairs, dict(spread=spread, ridge=ridge))
+    _check_inputs(images, texts, pairs)
     (x, of_images), (y, of_texts) = _centered(images, pairs[0]), _centered(texts, pairs[1])
     means, weights = mean_partner(x, pairs, len(y)), torch.eye(x.shape[1]).to(x)
     if spread is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .packing import code_array, pack, pack_ternary
 from .projection import binarize, check_nonnegative, ternarize
-from ..core import atomic_path, open_matrix
+from ..core import atomic_path, checked, open_matrix, size
 
 # %% auto #0
 __all__ = ['binarize_file']
@@ -81,6 +81,7 @@ def _quantile(seen, q):
     return float(np.searchsorted(seen.cumsum(), q * seen.sum())) if seen.any() else float("nan")
 
 # %% ../../nbs/2_codes/05_files.ipynb #428300bb
+@checked(chunk_rows=size)
 def binarize_file(
     source,  # Embeddings: .npy, .npz, .safetensors or .parquet with (rows, D)
     target,  # .npy to write: packed uint8 (rows, bytes), or dense bool (ternary: int8) (rows, D)
@@ -91,8 +92,6 @@ def binarize_file(
 ) -> dict:  # Rows, dim, bytes_in, bytes_out, active_median, active_q97
     "Turn a file of embeddings into a file of codes in memory for one chunk; all rows or no file."
     source, target = Path(source), Path(target)
-    if chunk_rows is not None and chunk_rows < 1:
-        raise ValueError(f"a chunk must have at least one row; got chunk_rows={chunk_rows}.")
     matrix = open_matrix(source, key)
     _check_target(source, target)
     chunk_rows = chunk_rows or max(1, 2**21 // max(matrix.dim, 1))

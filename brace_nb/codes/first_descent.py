@@ -13,22 +13,20 @@ from torch import Tensor
 
 from .projection import binarize, check_features, check_nonnegative, largest, scaled_rows
 from ..core import as_tensor, like
-from ..core.arguments import array, checked
+from ..core.arguments import array, checked, several
 
 # %% auto #0
 __all__ = ['counterexample', 'stop_at_first_descent', 'counterexample_interval', 'interior_minimum_interval',
            'cost_of_first_descent']
 
 # %% ../../nbs/2_codes/00b_first_descent.ipynb #8d2e112f
-@checked(alpha=array)
+@checked(alpha=array, dim=several)
 def counterexample(
     alpha: float | Tensor,  # Share of the squared norm in the first entry, in [1/dim, 1]; any leading shape
     dim: int,  # Number of features D >= 2
 ) -> Tensor:  # Unit vectors, float64, shape (*alpha.shape, D)
     "One large entry and a flat tail (S-BRaCE, appendix)."
     alpha = torch.as_tensor(alpha, dtype=torch.float64)
-    if dim < 2:
-        raise ValueError(f"the counterexample needs a tail, so dim >= 2; got {dim}.")
     if not ((alpha >= 1 / dim) & (alpha <= 1)).all():
         raise ValueError(
             "alpha must be in [1/dim, 1] so that the first entry is the largest; "
@@ -53,26 +51,19 @@ def stop_at_first_descent(
     return like(x >= s.gather(-1, falls.int().argmax(-1, keepdim=True)), v)
 
 # %% ../../nbs/2_codes/00b_first_descent.ipynb #879eabfa
-def _check_tail(dim):
-    if dim < 2:
-        raise ValueError(f"the interval needs a tail, so dim >= 2; got {dim}.")
-
-
-@checked
+@checked(dim=several)
 def counterexample_interval(
     dim: int,  # Number of features D >= 2
 ) -> tuple[float, float]:  # (low, high): greedy stopping fails exactly for low < alpha < high
     "Where stopping at the first descent misses the optimum of `counterexample(alpha, dim)`."
-    _check_tail(dim)
     return 1 / (1 + (dim - 1) * (math.sqrt(2) - 1) ** 2), (1 + 1 / math.sqrt(dim)) / 2
 
 
-@checked
+@checked(dim=several)
 def interior_minimum_interval(
     dim: int,  # Number of features D >= 2
 ) -> tuple[float, float]:  # (low, high): the minimum of S is strictly inside (1, D) for low < alpha < high
     "Where the continuous S(K) of `counterexample(alpha, dim)` first falls and then rises."
-    _check_tail(dim)
     return 4 / (dim + 3), (dim + 1) ** 2 / ((dim + 1) ** 2 + dim - 1)
 
 # %% ../../nbs/2_codes/00b_first_descent.ipynb #db125213

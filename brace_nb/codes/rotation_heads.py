@@ -22,6 +22,7 @@ __all__ = ['RotationHead', 'starting_rotation', 'half_sharpness', 'straight_thro
 class RotationHead(nn.Module):
     "Rotate, shift, softplus, L2 normalize; starts as the rotation alone."
 
+    @checked(sharpness=positive)
     def __init__(
         self,
         rotation: Tensor,  # (F, D), columns of unit length
@@ -29,8 +30,6 @@ class RotationHead(nn.Module):
         ternary: bool = False,  # No softplus
     ):
         super().__init__()
-        if sharpness <= 0:
-            raise ValueError(f"the sharpness of a head must be > 0; got {sharpness}.")
         self.ternary = ternary
         self.register_buffer("sharpness", rotation.new_tensor(float(sharpness)))
         self.rotation = nn.Parameter(rotation.clone())
@@ -122,6 +121,4 @@ def active_bits_loss(
     bits: float,  # Wanted number of active bits
 ) -> Tensor:  # Scalar >= 0
     "Mean squared logarithm of |x|_1^2 / bits; |x|_1^2 is the number of active bits when all are equal."
-    if bits <= 0:
-        raise ValueError(f"the wanted number of active bits must be > 0; got {bits}.")
     return (2 * x.abs().sum(-1).clamp(min=1e-12).log() - math.log(bits)).square().mean()

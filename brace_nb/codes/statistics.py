@@ -101,17 +101,13 @@ def _collisions(packed):
     )
 
 # %% ../../nbs/2_codes/03_statistics.ipynb #e1000d72
-@checked(codes=array, dim=size)
+@checked(codes=array("n>0 D>0"), dim=size)
 def code_statistics(
     codes,  # Codes, bool (n, D) or packed, uint8 (n, bytes)
     dim: int = None,  # D of packed codes, where it is no multiple of 8
 ) -> CodeStatistics:
     "Describe a set of codes (S-BRaCE, 'Sparsity and Collisions')."
     array = code_array(codes)
-    if array.ndim != 2 or not array.size:
-        raise ValueError(
-            f"statistics need codes of shape (n, D) with n, D > 0; got {array.shape}. Flatten leading axes."
-        )
     if array.dtype == bool:
         dim, array = array.shape[1], pack(array)
     dim = 8 * array.shape[1] if dim is None else dim
