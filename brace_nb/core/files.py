@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'naming', 'check_expansion', 'read_json',
-           'read_yaml']
+__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'naming', 'reading', 'check_expansion',
+           'read_json', 'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:
@@ -91,6 +91,21 @@ def naming(
         if str(path) in str(error):
             raise
         raise ValueError(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
+def reading(
+    path,  # What the caller named
+    expected: str,  # What it should be, for the error
+):  # The path, of a file that exists
+    "Whatever a file does not fit is an error of the block, and says what was expected."
+    path = existing_file(path, expected)
+    try:
+        yield path
+    except Exception as error:
+        if str(path) in str(error) or isinstance(error, MemoryError):
+            raise
+        raise malformed(path, expected, f"another one, or a damaged one: {error}") from error
 
 # %% ../../nbs/0_core/01_files.ipynb #694e0a42
 EXPANDED = 4 * 2**30  # bytes that an archive may expand to; BRACE_NB_MAX_BYTES sets another limit

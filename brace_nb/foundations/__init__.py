@@ -21,8 +21,8 @@ __getattr__, __dir__, __all__ = lazy(
     encoder="Encoder OpenClipPreprocess Preprocess build_encoder weights_hash",
     checkpoints="load_encoder save_encoder",
     image_text_losses="clip_loss clip_score pairwise_clip_loss siglip_loss siglip_score",
-    contrastive_losses="INFO_NCE_FORMS info_nce info_nce_score mil_nce_loss purushwalkam_gupta_loss "
-    "supcon_loss",
+    contrastive_losses="INFO_NCE_FORMS InfoNceForm info_nce info_nce_score mil_nce_loss "
+    "purushwalkam_gupta_loss supcon_loss",
     non_contrastive_losses="barlow_score barlow_twins_loss gaussian_entropy information_bottleneck",
     prototypes="Clustering cluster concentration evidence_bound proto_loss proto_nce_loss proto_score",
     encoder_recipe="TrainingConfig batch_ids learning_rate restyle training_ids",

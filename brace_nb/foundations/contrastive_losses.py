@@ -5,36 +5,90 @@
 # %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #24078a6d
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from .image_text_losses import check_pair, clip_score
-from ..core.arguments import checked, floats, positive
+from ..core.arguments import booleans, checked, floats, one_of, positive
+from ..core.registry import Entry, Registry
+from .image_text_losses import clip_score
 
 # %% auto #0
-__all__ = ['INFO_NCE_FORMS', 'info_nce_score', 'info_nce', 'supcon_loss', 'mil_nce_loss', 'purushwalkam_gupta_loss']
+__all__ = ['INFO_NCE_FORMS', 'InfoNceForm', 'info_nce_score', 'info_nce', 'supcon_loss', 'mil_nce_loss',
+           'purushwalkam_gupta_loss']
 
 # %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #231b2f36
-def _form(formula, source, floor="0"):
-    return dict(formula=formula, source=source, floor=floor)
+def _one_way(logits):
+    "Mean over rows of -log softmax at the diagonal."
+    return (logits.logsumexp(1) - logits.diagonal()).mean()
 
 
-INFO_NCE_FORMS = dict(
-    symmetric=_form("mean of both directions of -s_bb/t + log sum_b' exp(s_bb'/t)", "Radford et al. 2021"),
-    one_way=_form("mean_b -s_bb/t + log sum_b' exp(s_bb'/t)", "van den Oord et al. 2018"),
-    moco=_form(
-        "mean_b -s_b+/t + log (exp(s_b+/t) + sum_queue exp(s_bq/t)); keys and queue without gradient",
-        "He et al. 2020; Li et al. 2021, eq. 1",
-    ),
-    barlow=_form(
-        "sum_b -s_bb/t + log sum_{b' != b} exp(s_bb'/t)",
-        "Zbontar et al. 2021, section 5",
-        floor="none: the positive is not in the denominator",
+def _symmetric(logits):
+    "The mean of both directions."
+    return (_one_way(logits) + (logits.logsumexp(0) - logits.diagonal()).mean()) / 2
+
+
+def _without_own(logits):
+    "Sum over rows, the positive left out of the denominator."
+    if len(logits) < 2:
+        raise ValueError("the form 'barlow' compares with others only; it needs at least two rows.")
+    eye = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
+    return (logits.masked_fill(eye, -torch.inf).logsumexp(1) - logits.diagonal()).sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoNceForm(Entry):
+    "A form of InfoNCE: its loss of logits, how it is written, and who wrote it so."
+
+    loss: Callable  # Logits, as `info_nce_score` gives them -> loss
+    formula: str
+    source: str
+    floor: str = "0"  # Least value
+    queue: bool = False  # Are the negatives a queue? Then positives stand in the first column
+
+
+INFO_NCE_FORMS = Registry(
+    "form",
+    dict(
+        symmetric=InfoNceForm(
+            title="symmetric",
+            loss=_symmetric,
+            formula="mean of both directions of -s_bb/t + log sum_b' exp(s_bb'/t)",
+            source="Radford et al. 2021",
+        ),
+        one_way=InfoNceForm(
+            title="one way",
+            loss=_one_way,
+            formula="mean_b -s_bb/t + log sum_b' exp(s_bb'/t)",
+            source="van den Oord et al. 2018",
+        ),
+        moco=InfoNceForm(
+            title="with a queue",
+            loss=lambda logits: (logits.logsumexp(1) - logits[:, 0]).mean(),
+            formula="mean_b -s_b+/t + log (exp(s_b+/t) + sum_queue exp(s_bq/t)); "
+            "keys and queue without gradient",
+            source="He et al. 2020; Li et al. 2021, eq. 1",
+            queue=True,
+        ),
+        barlow=InfoNceForm(
+            title="without the positive below",
+            loss=_without_own,
+            formula="sum_b -s_bb/t + log sum_{b' != b} exp(s_bb'/t)",
+            source="Zbontar et al. 2021, section 5",
+            floor="none: the positive is not in the denominator",
+        ),
     ),
 )
 
 # %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #f0fbb1ff
-@checked(x=floats, y=floats, temperature=positive, queue=floats)
+_ARGUMENTS = dict(
+    x=floats("N>0 D"), y=floats("N D"), temperature=positive, form=one_of(INFO_NCE_FORMS), queue=floats("R D")
+)
+
+
+@checked(**_ARGUMENTS)
 def info_nce_score(
     x: Tensor,  # Unit vectors, shape (N, D): queries
     y: Tensor,  # Unit vectors, shape (N, D): keys, row i belongs to row i of `x`
@@ -43,29 +97,16 @@ def info_nce_score(
     queue=None,  # Unit vectors, shape (R, D): negatives of the form "moco"
 ) -> Tensor:  # Logits (N, N), positives on the diagonal; for "moco" (N, 1 + R), positives first
     "Similarities over the temperature, as the form compares them."
-    check_pair(x, y, "info_nce")
-    if form not in INFO_NCE_FORMS:
-        raise ValueError(f"form must be one of {list(INFO_NCE_FORMS)}; got {form!r}.")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be > 0; got {temperature}.")
-    if (queue is not None) != (form == "moco"):
+    if (queue is not None) != INFO_NCE_FORMS[form].queue:
         got = f"form {form!r} {'without' if queue is None else 'with'} one"
         raise ValueError(f"a queue of negatives belongs to 'moco' and to no other form; got {got}.")
-    if form != "moco":
+    if queue is None:
         return clip_score(x, y) / temperature
     own = (x * y.detach()).sum(-1, keepdim=True)
     return torch.cat([own, clip_score(x, queue.detach())], 1) / temperature
 
 # %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #e3e4b28a
-def _barlow_form(logits):
-    "Sum over rows, the positive left out of the denominator."
-    if len(logits) < 2:
-        raise ValueError("the form 'barlow' compares with others only; it needs at least two rows.")
-    eye = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
-    return (logits.masked_fill(eye, -torch.inf).logsumexp(1) - logits.diagonal()).sum()
-
-
-@checked(x=floats, y=floats, temperature=positive, queue=floats)
+@checked(**_ARGUMENTS)
 def info_nce(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (N, D)
@@ -74,28 +115,21 @@ def info_nce(
     queue=None,  # Unit vectors, shape (R, D), for the form "moco"
 ) -> Tensor:  # Scalar, nats; a mean over rows, for "barlow" a sum
     "Which of the candidates is mine? (van den Oord et al. 2018)."
-    logits = info_nce_score(x, y, temperature, form, queue)
-    if form == "barlow":
-        return _barlow_form(logits)
-    own = logits[:, 0] if form == "moco" else logits.diagonal()
-    one = (logits.logsumexp(1) - own).mean()
-    if form != "symmetric":
-        return one
-    return (one + (logits.logsumexp(0) - own).mean()) / 2
+    return INFO_NCE_FORMS[form].loss(info_nce_score(x, y, temperature, form, queue))
 
 # %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #f0078cbc
-def _positives(logits, positives):
-    "`positives` after a check; every row has one."
-    if positives.shape != logits.shape or positives.dtype != torch.bool:
-        got = f"{positives.dtype} {tuple(positives.shape)}"
-        raise ValueError(f"positives must be bool of shape {tuple(logits.shape)}; got {got}.")
+_SETS = dict(x=floats("N D"), y=floats("M D"), positives=booleans("N M"), scale=positive)
+
+
+def _positives(positives):
+    "`positives`, of which every row has one."
     if not positives.any(1).all():
         none = (~positives.any(1)).nonzero()[:5, 0].tolist()
         raise ValueError(f"every row needs a positive; got none in rows {none}. Drop them.")
     return positives
 
 
-@checked(x=floats, y=floats, scale=positive)
+@checked(**_SETS)
 def supcon_loss(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (M, D)
@@ -104,11 +138,11 @@ def supcon_loss(
 ) -> Tensor:  # Scalar, nats
     "Mean over rows of the mean over positives of -log softmax (Khosla et al. 2020, L_out)."
     logits = scale * clip_score(x, y)
-    positives = _positives(logits, positives)
+    positives = _positives(positives)
     return -(torch.where(positives, logits.log_softmax(1), 0).sum(1) / positives.sum(1)).mean()
 
 
-@checked(x=floats, y=floats, scale=positive)
+@checked(**_SETS)
 def mil_nce_loss(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (M, D)
@@ -117,11 +151,11 @@ def mil_nce_loss(
 ) -> Tensor:  # Scalar, nats
     "Mean over rows of -log of the positives' share of the softmax (Miech et al. 2020)."
     logits = scale * clip_score(x, y)
-    own = logits.masked_fill(~_positives(logits, positives), -torch.inf).logsumexp(1)
+    own = logits.masked_fill(~_positives(positives), -torch.inf).logsumexp(1)
     return (logits.logsumexp(1) - own).mean()
 
 # %% ../../nbs/1_foundations/11_contrastive_losses.ipynb #848ba48f
-@checked(x=floats, scale=positive)
+@checked(x=floats("N D"), positives=booleans("N N"), scale=positive)
 def purushwalkam_gupta_loss(
     x: Tensor,  # Unit vectors, shape (N, D)
     positives: Tensor,  # bool, shape (N, N): (x, x+) in D+; the diagonal is ignored
@@ -129,8 +163,5 @@ def purushwalkam_gupta_loss(
 ) -> Tensor:  # Scalar, nats: a sum over the pairs
     "Sum over positive pairs of -log of their share among the unrelated (Purushwalkam & Gupta 2020)."
     logits, eye = scale * clip_score(x, x), torch.eye(len(x), dtype=torch.bool, device=x.device)
-    if positives.shape != logits.shape or positives.dtype != torch.bool:
-        got = f"{positives.dtype} {tuple(positives.shape)}"
-        raise ValueError(f"positives must be bool of shape {tuple(logits.shape)}; got {got}.")
     others = logits.masked_fill(positives | eye, torch.finfo(logits.dtype).min).logsumexp(1, keepdim=True)
     return torch.where(positives & ~eye, torch.logaddexp(logits, others) - logits, 0).sum()

@@ -19,7 +19,7 @@ from ..core.arrays import as_tensor, like
 from .images import normalize_colors, on_background, to_float
 from .tokenizer import ByteBPE
 from .towers import EncoderConfig, build_towers, encode_tokens
-from ..core.arguments import checked, tensor
+from ..core.arguments import checked, size, tensor
 
 # %% auto #0
 __all__ = ['Preprocess', 'OpenClipPreprocess', 'weights_hash', 'Encoder', 'build_encoder']
@@ -76,8 +76,6 @@ class OpenClipPreprocess:
 # %% ../../nbs/1_foundations/08_encoder.ipynb #8bec32a9
 def _batched(function, rows, batch_size):
     "Rows through `function` in batches, as one float32 tensor on the CPU."
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
     batches = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
     return torch.cat([function(batch).float().cpu() for batch in batches])
 
@@ -122,6 +120,7 @@ def weights_hash(
     return h.hexdigest()
 
 # %% ../../nbs/1_foundations/08_encoder.ipynb #287647be
+@checked(batch_size=size)
 class Encoder:
     "Pictures and texts to unit vectors of one space."
 

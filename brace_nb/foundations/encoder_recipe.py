@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,13 +15,33 @@ from torch import Tensor
 
 from ..core.arrays import as_tensor
 from .emoji import TRAINING_DESIGNERS
-from .images import as_generator, place
-from ..core.arguments import array, checked, count, ids, size
+from .images import as_generator, pixels, place
+from brace_nb.core.arguments import (
+    checked,
+    count,
+    ids,
+    nonnegative,
+    number,
+    positive,
+    several,
+    share,
+    size,
+)
 
 # %% auto #0
 __all__ = ['TrainingConfig', 'learning_rate', 'training_ids', 'batch_ids', 'restyle']
 
 # %% ../../nbs/1_foundations/14_encoder_recipe.ipynb #d00b48f2
+@checked(
+    **dict.fromkeys(("steps", "pictures", "texts", "max_keywords"), size),
+    batch_size=several,  # a contrast needs another
+    initial_scale=partial(number, low=math.ulp(0.0), high=100, must="a number above 0, at most 100"),
+    learning_rate=positive,
+    warmup=count,
+    token_dropout=partial(number, low=0, high=1 - 1e-9, must="a number from 0, below 1"),
+    **dict.fromkeys(("rotation", "zoom", "shift", "color_mixing", "brightness"), nonnegative),
+    **dict.fromkeys(("name_share", "keyword_share", "grey_share", "white_share"), share),
+)
 @dataclass(frozen=True)
 class TrainingConfig:
     "Recipe of a training run."
@@ -59,34 +80,9 @@ class TrainingConfig:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.languages or not self.designers:
             raise ValueError("languages and designers must each name at least one.")
-        for name in ("steps", "batch_size", "pictures", "texts", "max_keywords"):
-            value, least = getattr(self, name), 2 if name == "batch_size" else 1  # a contrast needs another
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
-        self._check_update()
-        self._check_drawing()
-
-    def _check_update(self):
-        if self.warmup < 0:
-            raise ValueError(f"warmup must be at least 0 steps; got {self.warmup}.")
-        if not 0 < self.initial_scale <= 100:
-            raise ValueError(f"initial_scale must be in (0, 100]; got {self.initial_scale}.")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be > 0; got {self.learning_rate}.")
-
-    def _check_drawing(self):
         names, keywords = self.name_share, self.keyword_share
-        if names < 0 or keywords < 0 or names + keywords > 1:
-            got = f"{names} and {keywords}"
-            raise ValueError(f"name_share and keyword_share must be >= 0 with a sum of at most 1; got {got}.")
-        if not 0 <= self.token_dropout < 1:
-            raise ValueError(f"token_dropout must be in [0, 1); got {self.token_dropout}.")
-        for name in ("rotation", "zoom", "shift", "color_mixing", "brightness"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be >= 0; got {getattr(self, name)}.")
-        for name in ("grey_share", "white_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1]; got {getattr(self, name)}.")
+        if names + keywords > 1:
+            raise ValueError(f"name_share + keyword_share must be at most 1; got {names} and {keywords}.")
 
 # %% ../../nbs/1_foundations/14_encoder_recipe.ipynb #fbb2d9e4
 @checked(step=count, config=TrainingConfig)
@@ -136,16 +132,14 @@ def _recolor(rgba, unit, normal, config):
     return torch.cat([rgb, rgba[..., 3:]], -1)
 
 
-@checked(rgba=array("N S S 4"), config=TrainingConfig)
+@checked(rgba=pixels("N S S 4"), config=TrainingConfig)
 def restyle(
     rgba,  # uint8, shape (N, S, S, 4), numpy or torch
     generator,  # torch.Generator or seed (int)
     config: TrainingConfig,
 ) -> Tensor:  # float32 in 0..1, shape (N, 3, S, S)
     "Other colors, other position, other background, drawn for each picture."
-    rgba, generator, c = as_tensor(rgba, "pictures"), as_generator(generator), config
-    if rgba.dtype != torch.uint8:
-        raise ValueError(f"pictures must be uint8 RGBA of shape (N, S, S, 4); got {rgba.dtype}.")
+    rgba, generator, c = as_tensor(rgba), as_generator(generator), config
     unit = torch.rand(len(rgba), 9, generator=generator)
     normal = torch.randn(len(rgba), 4, 3, generator=generator)
     background = torch.where((unit[:, 1] < c.white_share)[:, None], 1.0, unit[:, 2:5])

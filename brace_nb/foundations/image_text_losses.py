@@ -10,38 +10,30 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arrays import as_tensor, one_type
-from ..core.arguments import checked, floats, number, positive, tensors
+from ..core.arguments import booleans, checked, floats, number, positive, tensors
 
 # %% auto #0
-__all__ = ['clip_score', 'clip_loss', 'pairwise_clip_loss', 'check_pair', 'siglip_score', 'siglip_loss']
+__all__ = ['clip_score', 'clip_loss', 'pairwise_clip_loss', 'siglip_score', 'siglip_loss']
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #9be6be94
-@checked(x=floats, y=floats)
+@checked(x=floats("N D"), y=floats("M D"))
 def clip_score(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (M, D)
 ) -> Tensor:  # Cosines, shape (N, M); higher is more alike
     "All-pairs similarity."
-    if x.ndim != 2 or y.ndim != 2 or x.shape[-1] != y.shape[-1]:
-        raise ValueError(
-            f"embeddings must be matrices of one width; got {tuple(x.shape)} and {tuple(y.shape)}."
-        )
     x, y = one_type(x, y)
     return x @ y.T
 
 
-@checked(x=floats, y=floats, scale=positive)
+@checked(x=floats("N>0 D"), y=floats("N D"), scale=positive)
 def clip_loss(
     x: Tensor,  # Unit vectors, shape (N, D); row i belongs to row i of `y`
     y: Tensor,  # Unit vectors, shape (N, D)
     scale,  # Inverse temperature, > 0; float or scalar Tensor
 ) -> Tensor:  # Scalar, nats
     "Symmetric cross-entropy of scale * x @ y.T against the diagonal (Radford et al. 2021)."
-    score = clip_score(x, y)
-    if len(x) != len(y) or not len(x):
-        shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
-        raise ValueError(f"clip_loss needs as many rows of x as of y, at least one; got {shapes}.")
-    logits, target = scale * score, torch.arange(len(x), device=x.device)
+    logits, target = scale * clip_score(x, y), torch.arange(len(x), device=x.device)
     return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #f90ae026
@@ -76,19 +68,16 @@ def _own(logits):
 def _stack_views(embeddings, present):
     "Views as one tensor (n, N, D) after a check of both arguments."
     shapes = {tuple(e.shape) for e in embeddings}
-    if len(shapes) > 1:
+    shape = next(iter(shapes))
+    if len(shapes) > 1 or len(embeddings) < 2 or len(shape) != 2 or not shape[0]:
         raise ValueError(f"views must be at least two matrices of one shape (N, D), N >= 1; got {shapes}.")
-    z = embeddings if isinstance(embeddings, Tensor) else torch.stack(list(embeddings))
-    if z.ndim != 3 or len(z) < 2 or not z.shape[1]:
-        shape = tuple(z.shape)
-        raise ValueError(f"views must be at least two matrices of one shape (N, D), N >= 1; got {shape}.")
-    if present is not None and (present.shape != z.shape[:2] or present.dtype != torch.bool):
-        got = f"{present.dtype} {tuple(present.shape)}"
-        raise ValueError(f"present must be bool of shape {tuple(z.shape[:2])}; got {got}.")
-    return z
+    if present is not None and present.shape != (len(embeddings), shape[0]):
+        got = tuple(present.shape)
+        raise ValueError(f"present must have the shape {(len(embeddings), shape[0])}; got {got}.")
+    return embeddings if isinstance(embeddings, Tensor) else torch.stack(list(embeddings))
 
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #bc2a17b5
-@checked(embeddings=tensors, scale=positive)
+@checked(embeddings=tensors, scale=positive, present=booleans)
 def pairwise_clip_loss(
     embeddings,  # n >= 2 matrices of unit vectors (N, D), or one Tensor (n, N, D); row i is concept i in each
     scale,  # Inverse temperature, > 0; float or scalar Tensor
@@ -108,21 +97,8 @@ def pairwise_clip_loss(
     each = w * torch.where(both, own, 0).sum(-1) / count.clamp(min=1)
     return -each.sum() / w.sum().clamp(min=torch.finfo(w.dtype).tiny)
 
-# %% ../../nbs/1_foundations/10_image_text_losses.ipynb #3f47d25b
-def check_pair(
-    x: Tensor,
-    y: Tensor,
-    what: str,  # Who asks, for the error
-) -> None:
-    "Raise unless both are matrices of one shape with at least one row."
-    if x.ndim != 2 or x.shape != y.shape or not len(x):
-        raise ValueError(
-            f"{what} needs two matrices of one shape (N, D), N >= 1, row i beside row i; "
-            f"got {tuple(x.shape)} and {tuple(y.shape)}."
-        )
-
 # %% ../../nbs/1_foundations/10_image_text_losses.ipynb #fb79019e
-@checked(x=floats, y=floats, scale=positive, bias=number)
+@checked(x=floats("N D"), y=floats("M D"), scale=positive, bias=number)
 def siglip_score(
     x: Tensor,  # Unit vectors, shape (N, D)
     y: Tensor,  # Unit vectors, shape (M, D)
@@ -133,7 +109,7 @@ def siglip_score(
     return scale * clip_score(x, y) + bias
 
 
-@checked(x=floats, y=floats, scale=positive, bias=number)
+@checked(x=floats("N>0 D"), y=floats("M D"), scale=positive, bias=number, matches=booleans("N M"))
 def siglip_loss(
     x: Tensor,  # Unit vectors, shape (N, D): pictures
     y: Tensor,  # Unit vectors, shape (M, D): texts
@@ -144,9 +120,7 @@ def siglip_loss(
     "Sum of -log sigmoid(+-score) over all pairs, divided by the number of pictures (Zhai et al. 2023)."
     score = siglip_score(x, y, scale, bias)
     if matches is None:
-        check_pair(x, y, "siglip_loss without `matches`")
+        if len(x) != len(y):
+            raise ValueError(f"without `matches` x and y must have as many rows; got {len(x)} and {len(y)}.")
         matches = torch.eye(len(x), dtype=torch.bool, device=x.device)
-    if matches.shape != score.shape or matches.dtype != torch.bool:
-        got = f"{matches.dtype} {tuple(matches.shape)}"
-        raise ValueError(f"matches must be bool of shape {tuple(score.shape)}; got {got}.")
     return F.softplus(torch.where(matches, -score, score)).sum() / len(x)

@@ -14,30 +14,31 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arrays import as_tensor, like
-from ..core.arguments import array, checked, count, floats, size
+from ..core.arguments import ArrayRule, array, checked, count, floats, size
 
 # %% auto #0
-__all__ = ['CLIP_MEAN', 'CLIP_STD', 'box_shrink', 'open_picture', 'Sprites', 'on_background', 'contact_sheet', 'to_float',
-           'normalize_colors', 'place', 'as_generator']
+__all__ = ['pixels', 'CLIP_MEAN', 'CLIP_STD', 'box_shrink', 'open_picture', 'Sprites', 'on_background', 'contact_sheet',
+           'to_float', 'normalize_colors', 'place', 'as_generator']
 
 # %% ../../nbs/1_foundations/01_images.ipynb #e80dfbeb
-def _check_rgba(rgba):
-    if rgba.ndim < 3 or rgba.shape[-1] != 4 or rgba.dtype not in (np.uint8, torch.uint8):
-        raise ValueError(
-            f"pictures must be uint8 RGBA of shape (..., H, W, 4); got {rgba.dtype} {tuple(rgba.shape)}."
-        )
+def _pixels(value, name):
+    got = getattr(value, "dtype", type(value).__name__)
+    if got not in (np.uint8, torch.uint8):
+        raise ValueError(f"{name} must be pictures of uint8, 0..255; got {got}.")
+
+
+pixels = ArrayRule(_pixels)
 
 # %% ../../nbs/1_foundations/01_images.ipynb #f2cc68d4
-@checked(rgba=array, factor=size)
+@checked(rgba=pixels("... H W 4"), factor=size)
 def box_shrink(
     rgba: np.ndarray,  # Pictures, uint8, shape (..., H, W, 4), straight (not premultiplied) alpha
     factor: int = 2,  # Side of the box; must divide H and W
 ) -> np.ndarray:  # uint8, shape (..., H/factor, W/factor, 4); fully transparent pixels are zero
     "Mean of each factor x factor box of the premultiplied pixels."
     rgba = np.asarray(rgba)
-    _check_rgba(rgba)
     *batch, height, width, _ = rgba.shape
-    if factor < 1 or height % factor or width % factor:
+    if height % factor or width % factor:
         raise ValueError(f"factor must divide the picture's sides {height} x {width}; got {factor}.")
     if factor == 1:
         return rgba.copy()
@@ -135,21 +136,19 @@ def _background_colors(background):
     return shade[..., None, None, :] if shade.ndim else shade
 
 
-@checked(rgba=array, background=array)
+@checked(rgba=pixels("... H W 4"), background=array)
 def on_background(
     rgba,  # Pictures, uint8, shape (..., H, W, 4), numpy or torch
     background=255,  # Grey level, (r, g, b), or one color for each picture of shape (..., 3); 0..255
 ):  # uint8 RGB, shape (..., H, W, 3); torch in, torch out on the same device
     "Pictures over a plain background: alpha * color + (1 - alpha) * background, to the nearest integer."
-    pictures = as_tensor(rgba, "pictures")
-    _check_rgba(pictures)
-    wide = pictures.int()
+    wide = as_tensor(rgba, "rgba").int()
     shade = _background_colors(background).to(wide.device)
     mixed = (wide[..., :3] * wide[..., 3:] + shade * (255 - wide[..., 3:]) + 127) // 255
     return like(mixed.to(torch.uint8), rgba)
 
 # %% ../../nbs/1_foundations/01_images.ipynb #e2552d7a
-@checked(rgba=array, columns=size, gap=count)
+@checked(rgba=pixels("N H W C"), columns=size, gap=count)
 def contact_sheet(
     rgba,  # Pictures, uint8, RGBA or RGB, shape (N, H, W, 3 or 4), numpy or torch
     columns: int = 8,  # At most so many pictures in a row
@@ -158,11 +157,8 @@ def contact_sheet(
 ) -> np.ndarray:  # uint8 RGB, one picture
     "Pictures side by side, row by row."
     rgba = as_tensor(rgba, "pictures").cpu().numpy()
-    if rgba.ndim != 4 or rgba.shape[-1] not in (3, 4) or columns < 1:
-        raise ValueError(
-            "contact_sheet needs pictures of shape (N, H, W, 3 or 4) and columns >= 1; "
-            f"got {rgba.shape}, columns={columns}."
-        )
+    if rgba.shape[-1] not in (3, 4):
+        raise ValueError(f"rgba must have the shape (N, H, W, 3 or 4); got {rgba.shape}.")
     rgb = on_background(rgba, background) if rgba.shape[-1] == 4 else rgba
     n, height, width, _ = rgb.shape
     columns = max(1, min(columns, n))
@@ -178,31 +174,21 @@ CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)  # RGB; OpenAI CLIP, as in open_
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
+@checked(rgb=pixels("N H W 3"))
 def to_float(
     rgb,  # Pictures, uint8, shape (N, H, W, 3), numpy or torch
 ) -> Tensor:  # float32 in 0..1, shape (N, 3, H, W)
     "Pixels as the float planes an image encoder reads."
-    rgb = as_tensor(rgb, "pictures")
-    if rgb.ndim != 4 or rgb.shape[-1] != 3 or rgb.dtype != torch.uint8:
-        raise ValueError(
-            f"pictures must be uint8 RGB of shape (N, H, W, 3); got {rgb.dtype} {tuple(rgb.shape)}. "
-            "For RGBA call `on_background` first."
-        )
-    return rgb.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format) / 255
+    return as_tensor(rgb).permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format) / 255
 
 # %% ../../nbs/1_foundations/01_images.ipynb #f564d0dc
-@checked(images=floats)
+@checked(images=floats("... 3 H W"))
 def normalize_colors(
     images: Tensor,  # float, 0..1, shape (..., 3, H, W)
     mean=CLIP_MEAN,  # Mean of each color, 0..1
     std=CLIP_STD,  # Standard deviation of each color, > 0
 ) -> Tensor:  # Same shape
     "(images - mean) / std for each color."
-    if images.ndim < 3 or images.shape[-3] != 3 or not images.is_floating_point():
-        raise ValueError(
-            f"images must be float of shape (..., 3, H, W); got {images.dtype} {tuple(images.shape)}. "
-            "`to_float` makes them."
-        )
     mean, std = (images.new_tensor(v).reshape(3, 1, 1) for v in (mean, std))
     return (images - mean) / std
 
@@ -216,7 +202,11 @@ def _inverse_motion(angle, scale, shift):
 
 # %% ../../nbs/1_foundations/01_images.ipynb #6d36202b
 @checked(
-    rgba=array("N S S 4"), angle=floats("N"), scale=floats("N"), shift=floats("N 2"), background=floats("N 3")
+    rgba=pixels("N S S 4"),
+    angle=floats("N"),
+    scale=floats("N"),
+    shift=floats("N 2"),
+    background=floats("N 3"),
 )
 def place(
     rgba,  # Pictures, uint8, shape (N, S, S, 4), numpy or torch
@@ -226,12 +216,7 @@ def place(
     background: Tensor,  # Colors, 0..1, shape (N, 3)
 ) -> Tensor:  # float32 in 0..1, shape (N, 3, S, S)
     "Turn, magnify and move each picture (bilinear), and put a plain background under it."
-    rgba = as_tensor(rgba, "pictures")
-    if rgba.ndim != 4 or rgba.shape[-1] != 4 or rgba.shape[1] != rgba.shape[2] or rgba.dtype != torch.uint8:
-        raise ValueError(
-            f"pictures must be square uint8 RGBA of shape (N, S, S, 4); got {rgba.dtype} {tuple(rgba.shape)}."
-        )
-    x = rgba.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format) / 255
+    x = as_tensor(rgba).permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format) / 255
     x = torch.cat([x[:, :3] * x[:, 3:], x[:, 3:]], 1)
     if not x.numel():
         return x[:, :3]

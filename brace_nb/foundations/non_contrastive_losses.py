@@ -10,7 +10,6 @@ import math
 import torch
 from torch import Tensor
 
-from .image_text_losses import check_pair
 from ..core.arrays import one_type, widen
 from ..core.arguments import checked, floats, nonnegative, positive
 
@@ -18,21 +17,18 @@ from ..core.arguments import checked, floats, nonnegative, positive
 __all__ = ['barlow_score', 'barlow_twins_loss', 'gaussian_entropy', 'information_bottleneck']
 
 # %% ../../nbs/1_foundations/12_non_contrastive_losses.ipynb #f4de56ff
-@checked(x=floats, y=floats, eps=nonnegative)
+@checked(x=floats("N>1 D"), y=floats("N D"), eps=nonnegative)
 def barlow_score(
     x: Tensor,  # Embeddings of one distortion, shape (N, D), N >= 2
     y: Tensor,  # Embeddings of the other, shape (N, D)
     eps: float = 1e-5,  # Added to the variances; 0 is the formula as printed
 ) -> Tensor:  # Cross-correlations over the batch, shape (D, D), -1..1, not symmetric
     "Cross-correlation matrix of the batch (Zbontar et al. 2021, eq. 2)."
-    check_pair(x, y, "barlow_score")
-    if len(x) < 2:
-        raise ValueError("a correlation needs at least two samples; got one.")
     unit = [(z - z.mean(0)) / (z.var(0, correction=0) + eps).sqrt() for z in one_type(x, y)]
     return unit[0].T @ unit[1] / len(x)
 
 
-@checked(x=floats, y=floats, off_diagonal=nonnegative, eps=nonnegative)
+@checked(x=floats("N>1 D"), y=floats("N D"), off_diagonal=nonnegative, eps=nonnegative)
 def barlow_twins_loss(
     x: Tensor,  # Embeddings of one distortion, shape (N, D), not normalized
     y: Tensor,  # Embeddings of the other, shape (N, D)
@@ -59,17 +55,12 @@ def _covariance(z, eps):  # (..., N, D) -> (..., D, D)
     return z.mT @ z / z.shape[-2] + eps * torch.eye(z.shape[-1], device=z.device, dtype=z.dtype)
 
 
-@checked(views=floats, beta=positive, eps=nonnegative)
+@checked(views=floats("N T>1 D"), beta=positive, eps=nonnegative)
 def information_bottleneck(
     views: Tensor,  # Embeddings of T distortions of each of N samples, shape (N, T, D)
     beta: float,  # > 0; above 1 entropy is rewarded
     eps: float = 1e-6,  # Added to the variances
 ) -> Tensor:  # Scalar, nats
     "E H(Z|X) + (1 - beta)/beta H(Z) for Gaussian Z (Zbontar et al. 2021, appendix)."
-    if views.ndim != 3 or views.shape[1] < 2:
-        shape = tuple(views.shape)
-        raise ValueError(f"views must have shape (samples, distortions >= 2, dimensions); got {shape}.")
-    if not beta > 0:
-        raise ValueError(f"beta must be > 0; got {beta}.")
     given, total = gaussian_entropy(_covariance(views, eps)).mean(), views.flatten(0, 1)
     return given + (1 - beta) / beta * gaussian_entropy(_covariance(total, eps))

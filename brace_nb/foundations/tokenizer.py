@@ -8,13 +8,13 @@ from __future__ import annotations
 import heapq
 import unicodedata
 from collections import Counter, defaultdict
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arguments import checked, many
+from ..core.arguments import checked, many, whole
 
 # %% auto #0
 __all__ = ['N_BYTES', 'N_SPECIAL', 'clean_text', 'split_words', 'train_bpe', 'ByteBPE']
@@ -23,12 +23,11 @@ __all__ = ['N_BYTES', 'N_SPECIAL', 'clean_text', 'split_words', 'train_bpe', 'By
 _WORD = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^ \p{L}\p{M}\p{N}]+"
 
 
+@checked
 def clean_text(
     text: str,  # Any Unicode text
 ) -> str:
     "Lower case, Unicode NFC, single spaces: the text as the tokenizer sees it."
-    if not isinstance(text, str):
-        raise ValueError(f"a text must be a string; got {type(text).__name__}.")
     return unicodedata.normalize("NFC", " ".join(text.lower().split()))
 
 
@@ -94,16 +93,19 @@ def _most_frequent(heap, total):
     return None
 
 # %% ../../nbs/1_foundations/06_tokenizer.ipynb #7ad439cc
-@checked(texts=many)
+_LEAST = N_BYTES + N_SPECIAL
+
+
+@checked(
+    texts=many,
+    vocab_size=partial(whole, least=_LEAST, must=f"a whole number >= {_LEAST} (bytes, special tokens)"),
+)
 def train_bpe(
     texts,  # Iterable of str
     vocab_size: int = 4096,  # Bytes, merges and three special tokens in all
 ) -> list:  # Pairs of ids, in the order of merging; fewer than fit when the texts are exhausted
     "The most frequent neighbors, merged one after the other (Sennrich et al. 2016, on bytes)."
-    least = N_BYTES + N_SPECIAL
-    if vocab_size < least:
-        raise ValueError(f"vocab_size must be >= {least} (bytes and special tokens); got {vocab_size}.")
-    return list(_merges(tuple(texts), vocab_size - least))
+    return list(_merges(tuple(texts), vocab_size - _LEAST))
 
 
 @lru_cache(maxsize=8)
@@ -133,6 +135,7 @@ def _token_bytes(merges):
     return found
 
 
+@checked(context_length=partial(whole, least=3, must="a whole number >= 3 (start, one token, end)"))
 class ByteBPE:
     "Byte-level tokenizer: called, it gives padded ids for a text tower; `encode` and `decode` take one text."
 
@@ -144,13 +147,11 @@ class ByteBPE:
     ):
         self.merges = [tuple(int(i) for i in p) for p in merges]
         self.vocab_size, self.context_length = vocab_size, context_length
-        if len(self.merges) + N_BYTES + N_SPECIAL > vocab_size:
+        if len(self.merges) + _LEAST > vocab_size:
             raise ValueError(
                 f"{len(self.merges)} merges, {N_BYTES} bytes and {N_SPECIAL} special tokens do not fit "
                 f"vocab_size={vocab_size}."
             )
-        if context_length < 3:
-            raise ValueError(f"context_length must be >= 3 (start, one token, end); got {context_length}.")
         self.start, self.end = vocab_size - 2, vocab_size - 1
         self._rank = {p: 1 + N_BYTES + i for i, p in enumerate(self.merges)}
         self._bytes, self._cache = _token_bytes(self.merges), {}

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from ..core.arguments import checked, size
 
 # %% auto #0
 __all__ = ['import_open_clip', 'EncoderConfig', 'close_names', 'build_towers', 'encode_tokens']
@@ -43,6 +45,10 @@ def import_open_clip():
     return open_clip
 
 # %% ../../nbs/1_foundations/07_towers.ipynb #46e298ef
+_SIZES = "embed_dim image_size text_width text_layers text_heads vocab_size context_length".split()
+
+
+@checked(**dict.fromkeys(_SIZES, size))
 @dataclass(frozen=True)
 class EncoderConfig:
     "Shape of a small open_clip model."
@@ -57,10 +63,6 @@ class EncoderConfig:
     context_length: int = 24  # tokens, start and end included
 
     def __post_init__(self):
-        for name in (f.name for f in fields(self) if f.name != "image_model"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
         if self.text_width % self.text_heads:
             raise ValueError(f"text_heads must divide text_width {self.text_width}; got {self.text_heads}.")
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, integers, within
+from ..core.arguments import checked, floats, integers, list_of, one_of, within
 from ..core.arrays import check_finite, one_type
 
 # %% auto #0
@@ -31,15 +31,12 @@ def _exchanged(name, first, second):
     return name[: len(name) - len(first)] + second if name.endswith(first) else None
 
 # %% ../../nbs/6_grounding/09_analogies.ipynb #d07893aa
+@checked(names=list_of(str), relation=one_of(RELATIONS))
 def relation_pairs(
     names: list,  # One name a concept
     relation: str,  # A key of RELATIONS
 ) -> Tensor:  # Rows of the names, int64, shape (P, 2)
     "Concepts whose names differ only by what the relation exchanges."
-    if relation not in RELATIONS:
-        raise ValueError(f"unknown relation {relation!r}; known: {', '.join(RELATIONS)}.")
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise ValueError("names must be a list of strings; got something else. Pass one name a concept.")
     row = {name: i for i, name in enumerate(names)}
     others = {name: _exchanged(name, *RELATIONS[relation]) for name in names}
     found = [(row[name], row[other]) for name, other in others.items() if other in row]
@@ -52,15 +49,13 @@ def _check_points(x, pairs):
     within(pairs, "pairs", len(x))
 
 # %% ../../nbs/6_grounding/09_analogies.ipynb #547b5cec
-@checked(x=floats("N D"), pairs=integers("P 2"), steps=floats("N D"))
+@checked(x=floats("N D"), pairs=integers("P>1 2"), steps=floats("N D"))
 def analogy_hits(
     x: Tensor,  # Unit embeddings of all concepts, shape (N, D)
     pairs: Tensor,  # Rows of a relation, int64, shape (P, 2)
     steps: Tensor = None,  # Embeddings in which the step is measured, shape (N, D); None: `x`
 ) -> tuple:  # bool: hits with the step of another pair (P, P), of pair i in row i; without a step (P,)
     "Is a pair's second the nearest concept to its first plus another pair's step?"
-    if len(pairs) < 2:
-        raise ValueError(f"an analogy needs two pairs or more; got {len(pairs)}.")
     _check_points(x, pairs)
     x, steps = one_type(x, x if steps is None else steps)
     check_finite(steps, "steps")
@@ -75,15 +70,13 @@ def analogy_hits(
     return hits & (b[:, None] != b[None]), alone.argmax(-1) == b
 
 # %% ../../nbs/6_grounding/09_analogies.ipynb #7915a0ed
-@checked(x=floats("N D"), pairs=integers("P 2"))
+@checked(x=floats("N D"), pairs=integers("P>1 2"))
 def parallelism(
     x: Tensor,  # Embeddings, shape (N, D)
     pairs: Tensor,  # int64, shape (P, 2)
 ) -> float:  # Mean cosine between the steps of two different pairs, in [-1, 1]
     "How alike the steps of a relation's pairs are."
     _check_points(x, pairs)
-    if len(pairs) < 2:
-        raise ValueError(f"pairs must be two or more; got {len(pairs)}.")
     step = F.normalize(x[pairs[:, 1]] - x[pairs[:, 0]], dim=-1)
     total = step.sum(0).square().sum() - step.square().sum()
     return float(total / (len(step) * (len(step) - 1)))

@@ -5,16 +5,21 @@
 # %% ../../nbs/6_grounding/02_bridges.ipynb #79713f20
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from ..core.registry import Entry, Registry
 from ..foundations import as_generator
 from ..core.arrays import check_finite, one_type
-from ..core.arguments import checked, floats, integers, positive, size, sizes, within
+from ..core.arguments import checked, floats, integers, one_of, positive, size, sizes, within
 
 # %% auto #0
 __all__ = ['BRIDGES', 'as_linear', 'one_hot', 'gumbel_noise', 'straight_through_choice', 'eot_by_id', 'eot_by_largest_id',
-           'eot_by_similarity', 'rows_at', 'eot_gumbel', 'encode_inputs', 'bridge_memory', 'bytes_for_backward']
+           'eot_by_similarity', 'rows_at', 'eot_gumbel', 'encode_inputs', 'Bridge', 'bridge_memory',
+           'bytes_for_backward']
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #37d4b196
 @checked(embedding=torch.nn.Embedding)
@@ -59,8 +64,6 @@ def straight_through_choice(
     hard: bool = True,  # False: the softmax itself
 ) -> Tensor:  # Shape (..., V), rows sum to 1; one-hot when hard
     "onehot(argmax(l + g)) forward, softmax((l + g)/temperature) backward."
-    if not temperature > 0:
-        raise ValueError(f"temperature must be > 0; got {temperature}.")
     if noise is not None and noise.shape != logits.shape:
         raise ValueError(f"noise must have the shape {tuple(logits.shape)}; got {tuple(noise.shape)}.")
     perturbed = logits if noise is None else logits + noise
@@ -160,15 +163,66 @@ def encode_inputs(
     return projection(x) if isinstance(projection, torch.nn.Module) else x @ projection
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #17a49264
-BRIDGES = {  # name -> last axis of its tensor, how many more of such tensors it keeps, its weights
-    "identity": dict(shape="B x S x D", over="width", kept=0, parameters=lambda D, V: 0),
-    "linear": dict(shape="B x S x D", over="width", kept=1, parameters=lambda D, V: D * D + D),
-    "soft tokens": dict(shape="B x S x V", over="vocabulary", kept=2, parameters=lambda D, V: D * V),
-    "gumbel one-hot": dict(shape="B x S x V", over="vocabulary", kept=3, parameters=lambda D, V: D * V),
-}
+@dataclass(frozen=True, kw_only=True)
+class Bridge(Entry):
+    "What lies between a model and the inputs of a frozen tower of width D with V tokens."
+
+    shape: str  # Of its tensor
+    tokens: bool  # Does it choose among tokens, so that the last axis is the vocabulary?
+    kept: int  # How many more of such tensors it keeps
+    parameters: Callable  # (D, V) -> how many
+    layer: Callable  # (D, V) -> module
+    hard: bool = False  # Is one token chosen?
 
 
-@checked(batch_size=size, length=size, width=size, vocabulary=size, bytes_each=size)
+def _to_tokens(D, V):
+    return torch.nn.Linear(D, V)
+
+
+BRIDGES = Registry(
+    "bridge",
+    {
+        "identity": Bridge(
+            title="identity",
+            shape="B x S x D",
+            tokens=False,
+            kept=0,
+            parameters=lambda D, V: 0,
+            layer=lambda D, V: torch.nn.Identity(),
+        ),
+        "linear": Bridge(
+            title="linear",
+            color="blue",
+            shape="B x S x D",
+            tokens=False,
+            kept=1,
+            parameters=lambda D, V: D * D + D,
+            layer=lambda D, V: torch.nn.Linear(D, D),
+        ),
+        "soft tokens": Bridge(
+            title="soft tokens",
+            color="green",
+            shape="B x S x V",
+            tokens=True,
+            kept=2,
+            parameters=lambda D, V: D * V,
+            layer=_to_tokens,
+        ),
+        "gumbel one-hot": Bridge(
+            title="Gumbel one-hot",
+            color="orange",
+            shape="B x S x V",
+            tokens=True,
+            kept=3,
+            parameters=lambda D, V: D * V,
+            layer=_to_tokens,
+            hard=True,
+        ),
+    },
+)
+
+
+@checked(name=one_of(BRIDGES), batch_size=size, length=size, width=size, vocabulary=size, bytes_each=size)
 def bridge_memory(
     name: str,  # A key of BRIDGES
     batch_size: int = 10,  # B
@@ -178,11 +232,9 @@ def bridge_memory(
     bytes_each: int = 4,  # 4 float32, 2 half precision
 ) -> dict:  # MB (10^6 bytes): tensor, with_gradients (everything that is held at once), weights
     "Memory of one bridge between two models (thesis Table 3.1)."
-    if name not in BRIDGES:
-        raise ValueError(f"unknown bridge {name!r}; known: {list(BRIDGES)}.")
     bridge = BRIDGES[name]
-    tensor = batch_size * length * (vocabulary if bridge["over"] == "vocabulary" else width)
-    held, weights = (2 + bridge["kept"]) * tensor, bridge["parameters"](width, vocabulary)
+    tensor = batch_size * length * (vocabulary if bridge.tokens else width)
+    held, weights = (2 + bridge.kept) * tensor, bridge.parameters(width, vocabulary)
     sizes = dict(tensor=tensor, with_gradients=held, weights=weights)
     return {what: count * bytes_each / 1e6 for what, count in sizes.items()}
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ..core.arguments import checked, floats, integers, positive, size
 from ..core.arrays import check_finite
 from ..core.training import EarlyStopping, train
-from .bridges import eot_by_id
+from .bridges import BRIDGES, eot_by_id
 
 # %% auto #0
 __all__ = ['chosen_tokens', 'read_tokens', 'translations', 'LanguageHead', 'elbow']
@@ -27,7 +27,7 @@ def chosen_tokens(
 ) -> Tensor:  # Tokens of the tower, int64, shape (B, S)
     "The token that stands at each place of what the tower reads."
     states = model.states(ids)
-    if model.bridge in ("soft tokens", "gumbel one-hot"):
+    if BRIDGES[model.bridge].tokens:
         return model.to_inputs(states).argmax(-1)
     return (F.normalize(model.inputs(states), dim=-1) @ F.normalize(model.table, dim=-1).T).argmax(-1)
 
@@ -113,14 +113,12 @@ class LanguageHead(nn.Linear):
         return F.cross_entropy(self(states), targets).item()
 
 # %% ../../nbs/6_grounding/08_decoding.ipynb #144540b0
-@checked(losses=floats("N"))
+@checked(losses=floats("N>9"))
 def elbow(
     losses: Tensor,  # Loss of each step, shape (N,), at least 10
 ) -> tuple:  # (step at which two lines meet, part of one line's squared error that they remove)
     "The bend of a curve, by the best continuous fit of two straight lines."
     check_finite(losses, "losses")
-    if len(losses) < 10:
-        raise ValueError(f"a bend needs ten steps or more; got {len(losses)}.")
     y, t = losses.detach().double(), torch.arange(len(losses), dtype=torch.float64)
     one, at = torch.stack([torch.ones_like(t), t], 1), range(3, len(losses) - 3)
 

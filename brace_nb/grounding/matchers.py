@@ -5,46 +5,106 @@
 # %% ../../nbs/6_grounding/23_matchers.ipynb #e7f48c7a
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from ..assignment import FLOAT_FORMATS, costs_to_scores, match_batch, quantize
-from ..core.arguments import checked, floats, many, seed as seed_rule
+from ..core.registry import Entry, Registry
+from ..core.arguments import checked, floats, many, one_of
 
 # %% auto #0
 __all__ = ['DETECTION_MATCHERS', 'DetectionMatcher', 'match_detections']
 
 # %% ../../nbs/6_grounding/23_matchers.ipynb #d0f16d3d
-class DetectionMatcher(NamedTuple):
-    "An entry of the registry."
+@dataclass(frozen=True, kw_only=True)
+class DetectionMatcher(Entry):
+    "Who decides which answer learns from which object."
 
     method: str | None  # A key of `assignment.METHODS`; None matches at random
-    options: dict  # Further arguments of `assign`
     says: str  # The rule in a sentence
     source: str  # What the thesis calls it
+    options: dict = field(default_factory=dict)  # Further arguments of `assign`
     resample: bool = False  # Costs to half-normal scores first?
     noisy: bool = False  # Another answer with another seed?
 
 
-DETECTION_MATCHERS = dict(
-    exact=DetectionMatcher("exact", {}, "the least sum of costs", "Table 6.7 'Baseline'"),
-    lead=DetectionMatcher("greedy_delta", {}, "the object with most to lose chooses first", "'my function'"),
-    stepped=DetectionMatcher("greedy_best", {}, "the cheapest pair, again and again", "'Stepped Argmax'"),
-    argmin=DetectionMatcher("argbest", {}, "every object takes its cheapest answer", "'Argmin'"),
-    recursive=DetectionMatcher("recursive_top2", {}, "subtract the cost of picking, then step", "'method 2'"),
-)
-
-# %% ../../nbs/6_grounding/23_matchers.ipynb #8cecdf9c
-DETECTION_MATCHERS["resampled"] = DetectionMatcher(
-    "argbest", {}, "half-normal scores, then every object its best", "'Resampled and Argmax'", True
-)
-DETECTION_MATCHERS["gumbel"] = DetectionMatcher(
-    "gumbel", dict(temperature=0.2), "proposals under Gumbel noise", "'method 3'", noisy=True
-)
-DETECTION_MATCHERS["random"] = DetectionMatcher(
-    None, {}, "any answer for every object", "a null of ours", noisy=True
+DETECTION_MATCHERS = Registry(
+    "matcher",
+    dict(
+        exact=DetectionMatcher(
+            title="exact",
+            color="black",
+            method="exact",
+            says="the least sum of costs",
+            source="Table 6.7 'Baseline'",
+        ),
+        lead=DetectionMatcher(
+            title="greedy by lead",
+            color="blue",
+            marker="s",
+            method="greedy_delta",
+            says="the object with most to lose chooses first",
+            source="'my function'",
+        ),
+        stepped=DetectionMatcher(
+            title="stepped",
+            color="orange",
+            marker="^",
+            method="greedy_best",
+            says="the cheapest pair, again and again",
+            source="'Stepped Argmax'",
+        ),
+        argmin=DetectionMatcher(
+            title="argmin",
+            color="grey",
+            marker=".",
+            line=":",
+            method="argbest",
+            says="every object takes its cheapest answer",
+            source="'Argmin'",
+        ),
+        recursive=DetectionMatcher(
+            title="recursion",
+            color="green",
+            marker="D",
+            method="recursive_top2",
+            says="subtract the cost of picking, then step",
+            source="'method 2'",
+        ),
+        resampled=DetectionMatcher(
+            title="resampled",
+            color="grey",
+            marker="+",
+            line="--",
+            method="argbest",
+            says="half-normal scores, then every object its best",
+            source="'Resampled and Argmax'",
+            resample=True,
+        ),
+        gumbel=DetectionMatcher(
+            title="Gumbel",
+            color="sky",
+            marker="X",
+            line="-.",
+            method="gumbel",
+            options=dict(temperature=0.2),
+            says="proposals under Gumbel noise",
+            source="'method 3'",
+            noisy=True,
+        ),
+        random=DetectionMatcher(
+            title="random (null)",
+            color="red",
+            marker="P",
+            line="--",
+            method=None,
+            says="any answer for every object",
+            source="a null of ours",
+            noisy=True,
+        ),
+    ),
 )
 
 # %% ../../nbs/6_grounding/23_matchers.ipynb #2dca6cb5
@@ -86,16 +146,14 @@ def _prepared(cost, matcher, dtype):
         cost = -costs_to_scores(cost)
     return cost if dtype == "fp32" else quantize(cost, dtype)
 
-
-def _check_match(matcher, dtype, mask):
-    "Errors for names that do not exist."
-    names = (("matcher", matcher, DETECTION_MATCHERS), ("dtype", dtype, FLOAT_FORMATS))
-    for name, value, known in (*names, ("mask", mask, ("image", "batch"))):
-        if value not in known:
-            raise ValueError(f"unknown {name}; got {value!r}. Choose one of {', '.join(known)}.")
-
 # %% ../../nbs/6_grounding/23_matchers.ipynb #b02d64b4
-@checked(cost=floats("B Q A"), sizes=many, seed=seed_rule)
+@checked(
+    cost=floats("B Q A"),
+    sizes=many,
+    matcher=one_of(DETECTION_MATCHERS),
+    dtype=one_of(FLOAT_FORMATS),
+    mask=one_of(("image", "batch")),
+)
 def match_detections(
     cost: Tensor,  # Costs of answer q for object a, objects picture by picture, shape (B, Q, A)
     sizes: list,  # Objects of each picture; they sum to A
@@ -105,7 +163,6 @@ def match_detections(
     seed: int = 0,  # Of the matchers that draw
 ) -> list:  # Per picture (queries, objects counted within it)
     "Match a batch of answers to objects (thesis 6.5.8)."
-    _check_match(matcher, dtype, mask)
     entry = DETECTION_MATCHERS[matcher]
     if entry.method is None:
         return _matched_at_random(cost, sizes, seed)

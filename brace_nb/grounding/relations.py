@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arguments import array, checked, floats, positive, size, tensor
+from ..core.arguments import array, booleans, checked, floats, positive, size
 from ..core.arrays import as_tensor, check_finite
-from ..foundations import as_generator, place
-from .scenes import _boxes, _mask_cells, _to_images
+from ..foundations import as_generator
+from .scenes import draw_at, mask_boxes, mask_cells, to_images
 
 # %% auto #0
 __all__ = ['PLACES', 'RelationScenes', 'relation_of', 'render_relations', 'tell']
@@ -60,7 +60,7 @@ def _shifts(high, generator):
     return torch.stack([right, down], 2)
 
 
-@checked(rgba=array("M S S 4"), high=tensor, count=size, scale=positive, grid=size)
+@checked(rgba=array("M>1 S S 4"), high=booleans("M"), count=size, scale=positive, grid=size)
 def render_relations(
     rgba,  # Pictures to choose from, uint8, shape (M, S, S, 4)
     high,  # bool, shape (M,): things of the sky
@@ -70,23 +70,18 @@ def render_relations(
     grid: int = 8,  # Cells of the mask a side; must divide S
 ) -> RelationScenes:
     "Scenes of two things at places that depend on what they are."
-    rgba, high, generator = as_tensor(rgba, "rgba"), high, as_generator(seed)
-    if high.shape != (len(rgba),) or high.dtype != torch.bool or len(rgba) < 2:
-        got = tuple(high.shape)
-        raise ValueError(f"high must hold one bool for each of two pictures or more; got {got}.")
+    rgba, generator = as_tensor(rgba, "rgba"), as_generator(seed)
     if rgba.shape[1] % grid:
         raise ValueError(f"grid must divide the pictures' side {rgba.shape[1]}; got {grid}.")
     pairs = torch.stack([torch.randperm(len(rgba), generator=generator)[:2] for _ in range(count)])
     shifts, canvas = (1 - scale) * _shifts(high[pairs], generator), torch.ones(count, 3, 1, 1)
-    turn, black, layers = (torch.zeros(count), torch.full((count,), scale)), torch.zeros(count, 3), []
+    layers = []
     for k in (1, 0):
-        white = rgba[pairs[:, k]].clone()
-        white[..., :3] = 255
-        color = place(rgba[pairs[:, k]], *turn, shifts[:, k], black)
-        layers.append(place(white, *turn, shifts[:, k], black)[:, 0])
-        canvas = color + (1 - layers[-1][:, None]) * canvas
-    boxes = torch.stack([_boxes(layers[1] > 0.5), _boxes(layers[0] > 0.5)], 1)
-    return RelationScenes(_to_images(canvas), _mask_cells(layers[1:], grid), boxes, pairs, relation_of(boxes))
+        color, opacity = draw_at(rgba[pairs[:, k]], torch.full((count,), scale), shifts[:, k])
+        layers.append(opacity)
+        canvas = color + (1 - opacity[:, None]) * canvas
+    boxes = torch.stack([mask_boxes(layers[1] > 0.5), mask_boxes(layers[0] > 0.5)], 1)
+    return RelationScenes(to_images(canvas), mask_cells(layers[1:], grid), boxes, pairs, relation_of(boxes))
 
 # %% ../../nbs/6_grounding/09b_relations.ipynb #5442fc74
 def tell(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.registry import Entry, Registry
 from ..core.training import in_precision, train
 from ..foundations import as_generator, place
 from ..core.arrays import as_tensor, check_finite
@@ -24,6 +26,7 @@ from brace_nb.core.arguments import (
     function,
     many,
     nonnegative,
+    one_of,
     positive,
     share,
     size,
@@ -32,8 +35,8 @@ from brace_nb.core.arguments import (
 )
 
 # %% auto #0
-__all__ = ['MASK_DECODERS', 'Scenes', 'render_scenes', 'dice_loss', 'mask_scores', 'best_constant', 'MaskDecoder',
-           'train_decoder', 'learn_weight']
+__all__ = ['MASK_DECODERS', 'Scenes', 'draw_at', 'mask_boxes', 'mask_cells', 'to_images', 'render_scenes', 'dice_loss',
+           'mask_scores', 'best_constant', 'MaskDecoderKind', 'MaskDecoder', 'train_decoder', 'learn_weight']
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #6aadcd49
 @dataclass(frozen=True)
@@ -59,18 +62,28 @@ def _draw_members(pictures, count, objects, generator):
     return many, torch.stack(rows)
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #e66b5a25
+def draw_at(
+    rgba: Tensor,  # Pictures, uint8, shape (N, S, S, 4)
+    size: Tensor,  # Magnification of each, shape (N,)
+    shift: Tensor,  # (right, down) in sides of the picture, shape (N, 2)
+) -> tuple:  # Colors on black (N, 3, S, S) and opacity (N, S, S), 0..1
+    "Each picture in a size at a place."
+    upright, black, white = torch.zeros(len(rgba)), torch.zeros(len(rgba), 3), rgba.clone()
+    white[..., :3] = 255
+    return place(rgba, upright, size, shift, black), place(white, upright, size, shift, black)[:, 0]
+
+
 def _put_anywhere(rgba, scale, generator):
-    "Each picture in a random size at a random place: colors on black (N, 3, S, S) and opacity (N, S, S)."
+    "Each picture in a random size at a random place, as `draw_at` gives it."
     count = len(rgba)
     size = scale[0] + (scale[1] - scale[0]) * torch.rand(count, generator=generator)
     shift = (torch.rand(count, 2, generator=generator) - 0.5) * (1 - size)[:, None]
-    upright, black, white = torch.zeros(count), torch.zeros(count, 3), rgba.clone()
-    white[..., :3] = 255
-    color = place(rgba, upright, size, shift, black)
-    return color, place(white, upright, size, shift, black)[:, 0]
+    return draw_at(rgba, size, shift)
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #d56abeb5
-def _boxes(mask):
+def mask_boxes(
+    mask: Tensor,  # bool, shape (N, S, S)
+) -> Tensor:  # Shape (N, 4)
     "Left, top, right, bottom of each mask in parts of the side; an empty one gives zeros."
     side, along = mask.shape[-1], torch.arange(mask.shape[-1])
     x, y = mask.any(1), mask.any(2)
@@ -79,7 +92,10 @@ def _boxes(mask):
     return torch.where(mask.any((1, 2))[:, None], torch.stack([*low, *high], 1) / side, 0.0)
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #43d16ffc
-def _mask_cells(layers, grid):
+def mask_cells(
+    layers: list,  # Opacities, each (N, S, S)
+    grid: int,  # G, cells a side
+) -> Tensor:
     "Cells that the layers, each (N, S, S), cover to at least one half: 0 or 1, shape (N, G, G)."
     covered = (torch.stack(layers).amax(0) > 0.5).float()
     return (F.avg_pool2d(covered[:, None], covered.shape[-1] // grid)[:, 0] >= 0.5).float()
@@ -94,7 +110,9 @@ def _check_pairs(**pairs):
             raise ValueError(f"{name} is a pair, least and most; got {pair}.")
 
 
-def _to_images(canvas):
+def to_images(
+    canvas: Tensor,  # Colors
+) -> np.ndarray:
     "Colors 0..1, shape (N, 3, S, S), as uint8 RGB, shape (N, S, S, 3)."
     return (canvas.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
@@ -123,16 +141,17 @@ def render_scenes(
         layers.append(alpha * there)
         canvas = torch.where(there[:, None], color + (1 - layers[k][:, None]) * canvas, canvas)
     members = [c[:m].tolist() for c, m in zip(chosen, many)]
-    return Scenes(_to_images(canvas), _mask_cells(layers, grid), _boxes(layers[0] > 0.5), members)
-
-# %% ../../nbs/6_grounding/01_scenes.ipynb #1ad49fdc
-def _check_shapes(name, answer, truth):
-    "An error when answer and truth are not of one shape."
-    if answer.shape != truth.shape:
-        shapes = f"{tuple(answer.shape)} and {tuple(truth.shape)}"
-        raise ValueError(f"{name} and truth must have one shape; got {shapes}.")
+    return Scenes(to_images(canvas), mask_cells(layers, grid), mask_boxes(layers[0] > 0.5), members)
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #58f73780
+def _same_shape(answer, truth):
+    "Answer and truth as rows; an error when they are not of one shape."
+    if answer.shape != truth.shape:
+        shapes = f"{tuple(answer.shape)} and {tuple(truth.shape)}"
+        raise ValueError(f"answer and truth must have one shape; got {shapes}.")
+    return answer.flatten(1), truth.flatten(1)
+
+
 @checked(p=floats, g=tensor, eps=nonnegative)
 def dice_loss(
     p: Tensor,  # Probabilities, shape (N, ...)
@@ -141,8 +160,7 @@ def dice_loss(
     squared: bool = False,  # The V-Net form
 ) -> Tensor:  # Shape (N,), 0..1
     "1 - (2 sum pg + eps)/(sum p + sum g + eps) (DETR's form; squared: Milletari et al. 2016)."
-    _check_shapes("probabilities", p, g)
-    p, g = p.flatten(1), g.flatten(1)
+    p, g = _same_shape(p, g)
     below = p.square().sum(1) + g.square().sum(1) if squared else p.sum(1) + g.sum(1)
     return 1 - (2 * (p * g).sum(1) + eps) / (below + eps)
 
@@ -153,10 +171,9 @@ def mask_scores(
     truth: Tensor,  # bool or 0/1, same shape
 ) -> dict:  # arrays of shape (N,): f1, iou, pixel_error, 0..1
     "F1 = 2TP/(2TP + FP + FN), IoU = F1/(2 - F1), and the share of wrong pixels; two empty masks agree."
-    _check_shapes("prediction", prediction, truth)
     check_finite(prediction, "prediction")
     check_finite(truth, "truth")
-    p, g = prediction.bool().flatten(1), truth.bool().flatten(1)
+    p, g = (x.bool() for x in _same_shape(prediction, truth))
     both, either = (p & g).sum(1).double(), p.sum(1).double() + g.sum(1)
     f1 = torch.where(either > 0, 2 * both / either.clamp(min=1), 1.0)
     return dict(f1=f1.numpy(), iou=(f1 / (2 - f1)).numpy(), pixel_error=(p != g).double().mean(1).numpy())
@@ -174,14 +191,6 @@ def best_constant(
     values = [loss(torch.full_like(masks, float(p)), masks).mean() for p in tried]
     return float(tried[torch.stack(values).argmin()])
 
-# %% ../../nbs/6_grounding/01_scenes.ipynb #ab98a731
-MASK_DECODERS = dict(
-    same="one network, every cell gets the same input",
-    grid="a network with one output for each cell",
-    queries="one network, every cell gets the vector and its own position",
-    transformer="cells that attend to each other, with the vector added to each position",
-)
-
 # %% ../../nbs/6_grounding/01_scenes.ipynb #961528cf
 def _position_waves(grid):
     "Sines and cosines of the middle of every cell, shape (G * G, 12)."
@@ -191,16 +200,60 @@ def _position_waves(grid):
     return torch.cat([a.sin() for a in angles] + [a.cos() for a in angles], 1)
 
 
-def _decoder_body(kind, width, layers):
-    "What lies between the first and the last linear map of a decoder."
-    if kind != "transformer":
-        return nn.Sequential(nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+def _hidden_layers(width, layers):
+    return nn.Sequential(nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+
+
+def _attending_cells(width, layers):
     settings = dict(dropout=0.0, batch_first=True, norm_first=True)
     return nn.Sequential(
         *(nn.TransformerEncoderLayer(width, 4, 2 * width, **settings) for _ in range(layers))
     )
 
+
+@dataclass(frozen=True, kw_only=True)
+class MaskDecoderKind(Entry):
+    "A kind of mask decoder."
+
+    says: str  # What it does, in a sentence
+    body: Callable = _hidden_layers  # (width, layers) -> what lies between the first and the last linear map
+    knows_place: bool = False  # Does every cell get its own position?
+    at_once: bool = False  # One output for each cell, from the vector alone?
+
+
+MASK_DECODERS = Registry(
+    "kind",
+    dict(
+        same=MaskDecoderKind(
+            title="same input", color="red", line="-", says="one network, every cell gets the same input"
+        ),
+        grid=MaskDecoderKind(
+            title="output a cell",
+            color="blue",
+            line="--",
+            says="a network with one output for each cell",
+            at_once=True,
+        ),
+        queries=MaskDecoderKind(
+            title="queries",
+            color="green",
+            line="-.",
+            says="one network, every cell gets the vector and its own position",
+            knows_place=True,
+        ),
+        transformer=MaskDecoderKind(
+            title="transformer",
+            color="purple",
+            line=":",
+            says="cells that attend to each other, with the vector added to each position",
+            body=_attending_cells,
+            knows_place=True,
+        ),
+    ),
+)
+
 # %% ../../nbs/6_grounding/01_scenes.ipynb #6aa3f6e4
+@checked(kind=one_of(MASK_DECODERS), dim=size, grid=size, width=size, layers=size)
 class MaskDecoder(nn.Module):
     "One vector to the logits of a mask."
 
@@ -214,18 +267,16 @@ class MaskDecoder(nn.Module):
         seed: int = 0,  # Of the weights
     ):
         super().__init__()
-        if kind not in MASK_DECODERS:
-            raise ValueError(f"kind must be one of {list(MASK_DECODERS)}; got {kind!r}.")
-        self.kind, self.grid = kind, grid
-        self.knows_place = kind in ("queries", "transformer")
+        self.kind, self.grid, how = kind, grid, MASK_DECODERS[kind]
+        self.knows_place = how.knows_place
         self.register_buffer("waves", _position_waves(grid))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             self.enter = nn.Linear(dim, width)
             if self.knows_place:
                 self.where = nn.Linear(self.waves.shape[1], width)
-            self.body = _decoder_body(kind, width, layers)
-            self.leave = nn.Linear(width, grid * grid if kind == "grid" else 1)
+            self.body = how.body(width, layers)
+            self.leave = nn.Linear(width, grid * grid if how.at_once else 1)
 
     def forward(
         self,
@@ -235,10 +286,8 @@ class MaskDecoder(nn.Module):
         x = self.enter(z)
         if self.knows_place:
             x = x[:, None] + self.where(self.waves)
-        x = self.leave(self.body(x))
-        if self.kind == "same":
-            return x[:, :, None].expand(-1, self.grid, self.grid)
-        return x.reshape(len(z), self.grid, self.grid)
+        x = self.leave(self.body(x)).flatten(1)
+        return x.expand(-1, self.grid**2).unflatten(1, (self.grid, self.grid))
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #6f94fe9a
 def train_decoder(
@@ -266,7 +315,13 @@ def train_decoder(
     return train(batch_loss, optimizer, steps, learning_rate=half_cosine)
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #d6c0aa5d
-@checked(first=finite("T"), second=finite("T"), learning_rate=positive, start=share)
+@checked(
+    first=finite("T"),
+    second=finite("T"),
+    learning_rate=positive,
+    start=share,
+    form=one_of(("alpha", "variance")),
+)
 def learn_weight(
     first,  # Losses over time, shape (T,)
     second,  # Losses over time, shape (T,)
@@ -275,8 +330,6 @@ def learn_weight(
     form: str = "alpha",  # "alpha": a L1 + (1 - a) L2; "variance": exp(-s1) L1 + s1 + exp(-s2) L2 + s2
 ) -> np.ndarray:  # Weight of the first loss after each step, shape (T,)
     "Gradient descent on the weight of two losses."
-    if form not in ("alpha", "variance"):
-        raise ValueError(f"form must be 'alpha' or 'variance'; got {form!r}.")
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if form == "alpha":
         return start - learning_rate * np.cumsum(first - second)

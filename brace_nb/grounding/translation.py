@@ -21,7 +21,17 @@ from brace_nb.grounding.bridges import (
     straight_through_choice,
 )
 from .used_rows import encode_used
-from ..core.arguments import checked, floats, integers, positive, size, tensors
+from brace_nb.core.arguments import (
+    checked,
+    floats,
+    function,
+    integers,
+    one_of,
+    positive,
+    size,
+    tensors,
+    within,
+)
 
 # %% auto #0
 __all__ = ['READS', 'WholeModel', 'trim_padding', 'cosines_with_frozen', 'train_whole_model', 'prequential_losses']
@@ -57,23 +67,13 @@ def _translator(width, heads, layers):
     layer = nn.TransformerEncoderLayer(width, heads, 4 * width, **settings)
     return nn.TransformerEncoder(layer, layers, nn.LayerNorm(width), enable_nested_tensor=False)
 
-
-def _bridge_layer(bridge, width, vocabulary):
-    "The weights of a bridge: to the inputs of the tower, or to logits of its tokens."
-    if bridge == "identity":
-        return nn.Identity()
-    return nn.Linear(width, width if bridge == "linear" else vocabulary)
-
-
-def _known(value, known, name):
-    "An error for a name that is none."
-    if value not in known:
-        raise ValueError(f"unknown {name} {value!r}; known: {', '.join(known)}.")
-
 # %% ../../nbs/6_grounding/03_translation.ipynb #1c8bb0ba
 _PLACES = 320  # Sums over more rows go in blocks on the CPU; without padding their borders would move
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #429b27ad
+@checked(
+    vocabulary=size, bridge=one_of(BRIDGES), read=one_of(READS), layers=size, heads=size, temperature=positive
+)
 class WholeModel(nn.Module):
     "Source tokens -> transformer -> bridge -> frozen text tower -> feature (thesis Figure 3.14)."
 
@@ -89,8 +89,6 @@ class WholeModel(nn.Module):
         seed: int = 0,  # Weights, and the Gumbel noise
         read: str = "source end",  # Where the tower is read; a key of READS
     ):
-        _known(bridge, BRIDGES, "bridge")
-        _known(read, READS, "read")
         super().__init__()
         self.tower, self.bridge, self.end, self.temperature = [tower], bridge, end, temperature
         self.read = read
@@ -100,7 +98,7 @@ class WholeModel(nn.Module):
             self.embedding = nn.Embedding(vocabulary, width)
             self.position = nn.Parameter(torch.randn(length, width) * 0.02)
             self.translator = _translator(width, heads, layers)
-            self.to_inputs = _bridge_layer(bridge, width, len(self.table))
+            self.to_inputs = BRIDGES[bridge].layer(width, len(self.table))
             nn.init.normal_(self.embedding.weight, std=0.02)
         self.scale = float(self.table.std())
         self.noise = torch.Generator().manual_seed(seed)
@@ -127,15 +125,15 @@ class WholeModel(nn.Module):
         used=None,  # bool (B, S): places that hold a token; a bridge of tokens leaves 0 at others. None: all
     ) -> Tensor:  # Shape (B, S, width of the tower)
         "What the tower reads in place of its token embeddings."
-        if self.bridge in ("identity", "linear"):
+        bridge = BRIDGES[self.bridge]
+        if not bridge.tokens:
             return self.to_inputs(states) * self.scale
         used = torch.ones_like(states[..., 0], dtype=torch.bool) if used is None else used
         y = self.to_inputs(states[used])
-        one_token = self.bridge == "gumbel one-hot"
-        noise = (
-            gumbel_noise(y.shape, self.noise, y.dtype).to(y.device) if one_token and self.training else None
-        )
-        chosen = straight_through_choice(y, self.temperature, noise, hard=one_token)
+        noise = None
+        if bridge.hard and self.training:
+            noise = gumbel_noise(y.shape, self.noise, y.dtype).to(y.device)
+        chosen = straight_through_choice(y, self.temperature, noise, hard=bridge.hard)
         return torch.zeros_like(states).masked_scatter(used[..., None], chosen @ self.table)
 
     def forward(
@@ -180,6 +178,9 @@ def cosines_with_frozen(
     return dict(positive=own.mean().item(), negative=others.item())
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #48d45244
+@checked(
+    model=WholeModel, ids=integers("N L"), loss=function, steps=size, learning_rate=positive, accumulate=size
+)
 def train_whole_model(
     model: WholeModel,  # Trained in place
     ids: Tensor,  # Source tokens, int64, shape (N, L)
@@ -193,7 +194,7 @@ def train_whole_model(
     precision: str = "float32",  # Of the model's products, as in `mixed_precision_on`
 ) -> list:  # One dict a step: step, loss, and positive and negative as in `cosines_with_frozen`
     "Train the translator by contrast with frozen features; the tower's weights are constants."
-    _check_whole(ids, frozen, batch_size, accumulate)
+    _check_whole(ids, frozen, batch_size)
     model.tower[0].requires_grad_(False)
     order, features, history = torch.Generator().manual_seed(seed), [], []
     forward = in_precision(model, ids.device, precision)
@@ -217,21 +218,19 @@ def train_whole_model(
     return history
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #0c5c8140
-def _check_whole(ids, frozen, batch_size, accumulate):
+def _check_whole(ids, frozen, batch_size):
     "Errors for features that do not belong to the texts, and for batches without a contrast."
     if not frozen or any(len(f) != len(ids) for f in frozen):
         got = [len(f) for f in frozen]
         raise ValueError(
             f"`frozen` needs features of the {len(ids)} items in one modality at least; got {got}."
         )
-    if accumulate < 1:
-        raise ValueError(f"accumulate must be at least 1; got {accumulate}.")
     if not 2 <= batch_size <= len(ids):
         raise ValueError(f"batch_size must be from 2 to the number of items, {len(ids)}; got {batch_size}.")
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #d63ef36d
 @checked(
-    features=floats("N D"),
+    features=floats("N>0 D"),
     targets=integers("N"),
     classes=size,
     batch_size=size,
@@ -249,7 +248,8 @@ def prequential_losses(
 ) -> tuple:  # (loss before the update, loss after it), numpy, nats a target, one value for each batch
     "Loss of a fresh linear head on each batch of a stream, before and after it learns from it."
     features = widen(features)
-    _check_stream(features, targets, classes, updates)
+    check_finite(features, "features")
+    within(targets, "targets", classes)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         head = nn.Linear(features.shape[1], classes, dtype=features.dtype, device=features.device)
@@ -262,16 +262,3 @@ def prequential_losses(
         before.append(train(batch_loss, optimizer, updates)[0])
         after.append(batch_loss(updates).item())
     return np.array(before), np.array(after)
-
-# %% ../../nbs/6_grounding/03_translation.ipynb #5ceb1d70
-def _check_stream(features, targets, classes, updates):
-    "Errors for a stream that does not fit its targets."
-    if len(features) != len(targets) or not len(features):
-        rows = f"{len(features)} and {len(targets)}"
-        raise ValueError(f"features and targets must have the same number of rows, at least one; got {rows}.")
-    check_finite(features, "features")
-    if targets.min() < 0 or targets.max() >= classes:
-        span = f"{int(targets.min())}..{int(targets.max())}"
-        raise ValueError(f"targets must be from 0 to {classes - 1}; got {span}.")
-    if updates < 1:
-        raise ValueError(f"updates must be at least 1; got {updates}.")

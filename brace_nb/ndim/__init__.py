@@ -15,7 +15,8 @@ __getattr__, __dir__, __all__ = lazy(
     rankings="is_increasing rank_classes rank_correlation",
     statistics="STATISTICS Statistic cosine_tail point_statistics with_gram",
     regions="collision_probability mask_value partitions region_mask region_of region_sizes safe_exponent",
-    targets="CubeProblem cross_entropy exact_inputs region_weights",
+    targets="CellProblem CubeProblem LineProblem cross_entropy exact_inputs region_weights",
     streaming="cube_blocks",
-    losses="KINDS cube_loss gradient_cells project",
+    losses="KINDS LossBatch LossKind cube_loss gradient_cells project",
+    many_batches="axis_losses line_losses line_scores pair_losses sigmoid_losses slice_losses",
 )

@@ -1,11 +1,12 @@
-"""Cuts the embeddings of the lessons and pages out of the result of `foundations/encoder`.
+"""Cut the embeddings of the lessons and pages out of the result of `foundations/encoder`.
 
     python data/embeddings/build.py            # write emoji.safetensors and emoji.json into this folder
     python data/embeddings/build.py --check    # compare the committed file with the encoder's result
 
-Needs `make figures ONLY=foundations/encoder` first. 320 concepts that all four designers have drawn and all four languages
-name, without people, flags, symbols and clocks: 176 that the encoder was trained on, 64 that it was watched on, 80 it has never
-met; evenly spaced in the order of the concepts. Float16 of unit rows: `image_<designer>` and `text_<language>`, (320, 256).
+Needs `make figures ONLY=foundations/encoder` first. 320 concepts that all four designers have drawn and all
+four languages name, without people, flags, symbols and clocks: 176 that the encoder was trained on, 64 that
+it was watched on, 80 it has never met; evenly spaced in the order of the concepts. Float16 of unit rows:
+`image_<designer>` and `text_<language>`, (320, 256).
 """
 
 import argparse

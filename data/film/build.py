@@ -1,10 +1,11 @@
-"""Draws the film of a training: the similarity matrix of twelve emoji and their names turns diagonal.
+"""Draw the film of a training: the similarity matrix of twelve emoji and their names turns diagonal.
 
     python data/film/build.py        # trains for 120 tiny steps (seconds on one core) and writes film.gif
 
-Rows are pictures, columns the English names of the same twelve concepts. A very small encoder learns 24 concepts only, these
-twelve among them, by their names alone and undistorted, so that seconds are enough. Between the moments that the training keeps, the film fades from
-one matrix to the next; the colors have one scale for all moments.
+Rows are pictures, columns the English names of the same twelve concepts. A very small encoder learns 24
+concepts only, these twelve among them, by their names alone and undistorted, so that seconds are enough.
+Between the moments that the training keeps, the film fades from one matrix to the next; the colors have one
+scale for all moments.
 """
 
 import sys
@@ -27,8 +28,8 @@ from brace_nb.foundations import (
 
 HERE = Path(__file__).resolve().parent
 NAMES = (
-    "red heart,cat,penguin,frog,palm tree,red apple,hot dog,tram,sailboat,rainbow,light bulb,package,key,owl,bicycle,teapot,"
-    "strawberry,snowflake,umbrella,rocket,guitar,camera,shark,sunflower"
+    "red heart,cat,penguin,frog,palm tree,red apple,hot dog,tram,sailboat,rainbow,light bulb,package,key,owl,"
+    "bicycle,teapot,strawberry,snowflake,umbrella,rocket,guitar,camera,shark,sunflower"
 )
 STEPS, EVERY, CELL, FADE, CONCEPTS = 120, 4, 20, 3, 24
 

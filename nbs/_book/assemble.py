@@ -12,41 +12,14 @@ import ledger_page  # noqa: E402
 import map_page  # noqa: E402
 import notebook_pages  # noqa: E402
 import part_pages  # noqa: E402
+import play_pages  # noqa: E402
 from heroes import small_of  # noqa: E402
 from sources import HERE, KEPT, PARTS, ROOT, SOURCE, copy  # noqa: E402
 from sources import experiments, lessons, put, raw, toctree  # noqa: E402
 
 from brace_nb.companion import read_facts  # noqa: E402
 
-PLAY = {  # Page below play/: title, what one does there
-    "points": ("Points in the plane", "Move up to twelve points and watch all measures of n vectors."),
-    "assignment": ("Assignment", "Edit a matrix; every method answers, in full and in 8 bits."),
-    "corner": (
-        "Nearest corner",
-        "Drag the entries of a vector and see its code, and where a short cut fails.",
-    ),
-    "regions": ("Regions of the cube", "Cut the cube of all tuples and see which cells are alike."),
-    "map": ("A map of the emoji", "1,906 emoji where a trained encoder puts them, with codes and neighbors."),
-}
 REFUTED = ("thesis.s5_7_5.derivation", "thesis.s6_5_4.fp8_closer", "brace.reference.batched")
-
-
-def play_card(name: str, folder: str) -> str:
-    "A page to play with, as a card; its picture is a screenshot of the page."
-    title, about = PLAY[name]
-    image = f'<img src="{"" if folder else "../"}_static/play_{name}.webp" alt="" loading="lazy">'
-    words = f"<span><b>{title}</b><br>{about}</span>"
-    return f'<a class="thumb" href="{folder}{name}.html">{image}{words}</a>'
-
-
-def play() -> None:
-    "The pages to play with."
-    for name in PLAY:
-        copy(HERE / "play" / f"{name}.md", f"play/{name}.md")
-    cards = [play_card(name, "") for name in PLAY]
-    page = ["# Play", "", "Pages that compute in your browser; nothing is sent anywhere.", ""]
-    page += raw('<div class="thumbs wide">', *cards, "</div>")
-    put("play/index.md", "\n".join([*page, *toctree(*PLAY)]))
 
 
 def citation() -> None:
@@ -72,13 +45,12 @@ def part_card(folder: str) -> str:
 def front(rows: list[dict], figures: int) -> None:
     "The front page."
     main, others = list(PARTS)[1:7], [list(PARTS)[0], *list(PARTS)[7:]]
-    games = [play_card(name, "play/") for name in PLAY]
     text = (HERE / "front.md").read_text(encoding="utf-8")
     blocks = dict(
         FINDING=read_facts(ROOT / "figures")["codes"]["figures"]["codes/tradeoff"]["alt"],
         PARTS="\n".join(raw('<div class="thumbs wide">', *map(part_card, main), "</div>")),
         OTHERS="\n".join(raw('<div class="thumbs wide">', *map(part_card, others), "</div>")),
-        PLAY="\n".join(raw('<div class="thumbs wide">', *games, "</div>")),
+        PLAY="\n".join(play_pages.cards("play/")),
         ROWS=str(len(rows)),
         FIGURES=str(figures),
         BAR="\n".join(raw(ledger_page.bar(rows))),
@@ -117,7 +89,7 @@ def main() -> int:
     ledger_page.ledger(listed)
     part_pages.parts()
     part_pages.functions()
-    play()
+    play_pages.write()
     citation()
     front(listed, figures)
     static()

@@ -11,6 +11,7 @@ from sources import (
     KEPT,
     copy,
     escaped,
+    linked,
     plain,
     put,
     raw,
@@ -71,19 +72,21 @@ def card(figure: str, about: dict, rows: list[dict], part: str) -> str:
     notebook = ROOT / f"nbs/experiments/{about['experiment']}.ipynb"
     known = notebook.exists()
     caption = captions_of(notebook).get(figure, "") if known else ""
-    page = f"../nbs/experiments/{about['experiment']}.html"
+    page = f"../nbs/experiments/{linked(about['experiment'])}.html"
+    file = f"../_static/figures/{linked(figure)}"
+    id = escaped(figure.replace("/", "-"))
     width, height = size_of(figure)
     alt = escaped(about["alt"].replace("\n", " "))
-    source = f'src="../_static/small/{figure}.webp" width="{width}" height="{height}" loading="lazy"'
+    source = f'src="../_static/small/{linked(figure)}.webp" width="{width}" height="{height}" loading="lazy"'
     image = f'<img {source} alt="{alt}">'
     title = escaped(plain(title_of(notebook))) if known else escaped(about["experiment"])
     verdicts = " ".join(sorted({r["verdict"].replace(" ", "-") for r in rows}))
     return (
-        f'<figure class="card" id="{figure.replace("/", "-")}" data-part="{part}" data-verdicts="{verdicts}">'
+        f'<figure class="card" id="{id}" data-part="{part}" data-verdicts="{verdicts}">'
         f'<a href="{page}">{image}</a><figcaption>{escaped(plain(caption) or about["alt"])}'
         f'<span class="of-figure"><span class="part">{part}</span> {verdict_words(rows)} '
-        f'<a href="{page}">{title}</a> · <a href="../_static/figures/{figure}.png">large</a> · '
-        f'<a href="../_static/figures/{figure}.csv">numbers</a></span></figcaption></figure>'
+        f'<a href="{page}">{title}</a> · <a href="{file}.png">large</a> · '
+        f'<a href="{file}.csv">numbers</a></span></figcaption></figure>'
     )
 
 

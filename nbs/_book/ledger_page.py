@@ -3,7 +3,7 @@
 import re
 
 from brace_nb.companion import VERDICTS, read_facts
-from sources import ROOT, SOURCES, badges, escaped, put, raw, toctree, verdict_class
+from sources import ROOT, SOURCES, badges, escaped, linked, put, raw, toctree, verdict_class
 
 
 def figures_by_row() -> dict[str, list[str]]:
@@ -18,9 +18,11 @@ def figures_by_row() -> dict[str, list[str]]:
 
 def shown_in(row: dict, figures: list[str]) -> str:
     "Links to the figures and the notebook of a row."
-    links = [f'<a href="../_static/figures/{f}.png">{escaped(f.partition("/")[2])}</a>' for f in figures]
+    links = [
+        f'<a href="../_static/figures/{linked(f)}.png">{escaped(f.partition("/")[2])}</a>' for f in figures
+    ]
     if row["experiment"]:
-        links.append(f'<a href="../nbs/experiments/{row["experiment"]}.html">notebook</a>')
+        links.append(f'<a href="../nbs/experiments/{linked(row["experiment"])}.html">notebook</a>')
     return "<br>".join(links)
 
 
@@ -46,14 +48,14 @@ HEADS = ("row", "the source says", "what would fail", "we measured", "verdict", 
 def line(row: dict, figures: list[str]) -> str:
     "A row of the ledger as a row of a table."
     id = escaped(row["id"])
-    broken = re.sub(r"([._])", r"\1<wbr>", id)
+    broken = "<wbr>".join(escaped(piece) for piece in re.split(r"(?<=[._])", row["id"]))
     judged = f'<span class="{verdict_class(row["verdict"])}">{row["verdict"]}</span>'
     cells = [
-        f'<a href="#{id}"><code>{broken}</code></a><br><small>{escaped(row["where"])}</small>',
+        f'<a href="#{linked(row["id"])}"><code>{broken}</code></a><br><small>{escaped(row["where"])}</small>',
         said(row),
         escaped(row["test"]),
         found(row),
-        f"{judged}<br><small>{row['kind']}</small>",
+        f"{judged}<br><small>{escaped(row['kind'])}</small>",
         shown_in(row, figures),
     ]
     source, chapter = SOURCES[row["source"]]

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from brace_nb.companion import read_facts
-from sources import PARTS, ROOT, badges, cells_of, escaped, experiments, lessons, plain, put, title_of
+from sources import PARTS, ROOT, badges, cells_of, escaped, experiments, lessons, linked, plain, put
+from sources import row_link, title_of
 
 _PICTURE = re.compile(r"^!\[([^\]]*)\]\(((?:\.\./)+figures/([^)]+)\.png)\)[ \t]*$", re.M)
 CITE = " · [Cite](/cite.md)"
@@ -94,7 +95,9 @@ def with_captions(source: str, rows_of: dict[str, list[dict]], up: str) -> str:
 
     def figure(found: re.Match) -> str:
         caption, path, name = found.groups()
-        links = [f'<a href="{up}_static/figures/{name}.{k}">{word}</a>' for k, word in OF_FIGURE.items()]
+        links = [
+            f'<a href="{up}_static/figures/{linked(name)}.{k}">{word}</a>' for k, word in OF_FIGURE.items()
+        ]
         extra = [f'<span class="of-figure">{" · ".join(links)}']
         extra += [f"{badges(rows_of.get(name, []), up)}</span>"]
         lines = [f":::{{figure}} {path}", f":alt: {plain(caption)}", f":width: {width_of(name)}"]
@@ -180,7 +183,7 @@ def answers(rows: list[dict]) -> list[str]:
     if not rows:
         return []
     lines = [
-        f'<tr><td><a href="../../../ledger/rows.html#{r["id"]}">{escaped(r["where"])}</a></td>'
+        f'<tr><td><a href="{row_link(r, "../../../")}">{escaped(r["where"])}</a></td>'
         f"<td>{escaped(r['says'])}</td><td>{escaped(r['text'])}</td><td>{badges([r], '../../../')}</td></tr>"
         for r in rows
     ]

@@ -7,7 +7,20 @@ from pathlib import Path
 
 from brace_nb.companion import read_facts
 from heroes import hero
-from sources import PARTS, ROOT, escaped, experiments, lessons, plain, put, raw, summary_of, title_of, toctree
+from sources import (
+    PARTS,
+    ROOT,
+    escaped,
+    experiments,
+    lessons,
+    linked,
+    plain,
+    put,
+    raw,
+    summary_of,
+    title_of,
+    toctree,
+)
 
 
 WITHOUT_FUNCTIONS = ("as_printed", "paper")  # Nobody imports from them
@@ -29,9 +42,9 @@ def thumbnail(path: Path, facts: dict) -> str:
     "An experiment as a card with its first figure."
     name = f"{path.parent.name}/{path.stem}"
     figures = [f for f, about in sorted(facts.get("figures", {}).items()) if about["experiment"] == name]
-    image = f'<img src="../_static/small/{figures[0]}.webp" alt="" loading="lazy">' if figures else ""
+    image = f'<img src="../_static/small/{linked(figures[0])}.webp" alt="" loading="lazy">' if figures else ""
     words = f"{escaped(plain(title_of(path)))}"
-    return f'<a class="thumb" href="../nbs/experiments/{name}.html">{image}<span>{words}</span></a>'
+    return f'<a class="thumb" href="../nbs/experiments/{linked(name)}.html">{image}<span>{words}</span></a>'
 
 
 def parts() -> None:

@@ -6,6 +6,7 @@ import re
 import shutil
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 from brace_nb.companion import root
 
@@ -150,6 +151,11 @@ def escaped(value) -> str:
     return html.escape("" if value is None else str(value))
 
 
+def linked(name: str) -> str:
+    "A path, or the id of a row, as part of a link: no letter of it ends the link or begins another tag."
+    return quote(name)
+
+
 def verdict_class(verdict: str) -> str:
     "The name of a verdict's color."
     return f"verdict {verdict.replace(' ', '-')}"
@@ -157,7 +163,7 @@ def verdict_class(verdict: str) -> str:
 
 def row_link(row: dict, up: str = "../") -> str:
     "Where a row of the ledger stands for good."
-    return f"{up}ledger/rows.html#{row['id']}"
+    return f"{up}ledger/rows.html#{linked(row['id'])}"
 
 
 def badges(rows: list[dict], up: str = "../") -> str:

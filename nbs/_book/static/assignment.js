@@ -1,19 +1,15 @@
-// Linear sum assignment: every method of the library on one matrix, in four number formats (thesis, appendix C).
+// Linear sum assignment: all methods of the library on one matrix, in its formats (thesis, appendix C).
 "use strict";
 
 brace.assignment = (() => {
-  // --- mathematics: matrices are arrays of rows; scores, of which more is better; as brace_nb.assignment has it
+  // --- mathematics, as brace_nb.assignment has it: matrices are arrays of rows; of scores more is better
 
   const f32 = Math.fround;
-  const FORMATS = { // stored bits of the significand, smallest positive value, largest value
-    fp32: [23, 2 ** -149, 3.4028234663852886e38],
-    bf16: [7, 2 ** -133, 3.3895313892515355e38],
-    e4m3: [3, 2 ** -9, 448],
-    e5m2: [2, 2 ** -16, 57344],
-  };
+  const { formats, methods, presets, distributions } = brace.registries;
 
   const roundEven = (x) => {
-    const low = Math.floor(x), rest = x - low;
+    const low = Math.floor(x),
+      rest = x - low;
     return rest < 0.5 || (rest === 0.5 && low % 2 === 0) ? low : low + 1;
   };
 
@@ -28,9 +24,9 @@ brace.assignment = (() => {
 
   // The nearest value of a format; ties go to the even neighbor, too large becomes the largest.
   function quantize(x, format) {
-    const [mantissa, step, top] = FORMATS[format];
+    const { mantissa, step, top } = formats[format];
     const value = Math.max(-top, Math.min(top, f32(x)));
-    if (value === 0 || format === "fp32") return value;
+    if (value === 0) return value;
     const unit = Math.max(step, 2 ** (exponentOf(value) - 1 - mantissa));
     return Math.max(-top, Math.min(top, roundEven(value / unit) * unit));
   }
@@ -52,15 +48,21 @@ brace.assignment = (() => {
   function exact(s) {
     const flip = s.length > s[0].length;
     const a = flip ? turn(s) : s;
-    const n = a.length, m = a[0].length;
-    const u = new Float64Array(n + 1), v = new Float64Array(m + 1), owner = new Int32Array(m + 1), way = new Int32Array(m + 1);
+    const n = a.length,
+      m = a[0].length;
+    const u = new Float64Array(n + 1),
+      v = new Float64Array(m + 1),
+      owner = new Int32Array(m + 1),
+      way = new Int32Array(m + 1);
     for (let i = 1; i <= n; i++) {
-      const least = new Float64Array(m + 1).fill(Infinity), used = new Uint8Array(m + 1);
+      const least = new Float64Array(m + 1).fill(Infinity),
+        used = new Uint8Array(m + 1);
       let j0 = 0;
       owner[0] = i;
       do {
         used[j0] = 1;
-        let delta = Infinity, j1 = 0;
+        let delta = Infinity,
+          j1 = 0;
         for (let j = 1; j <= m; j++) {
           if (used[j]) continue;
           const cost = -a[owner[j0] - 1][j - 1] - u[owner[j0]] - v[j];
@@ -88,19 +90,25 @@ brace.assignment = (() => {
       } while (j0);
     }
     const found = [];
-    for (let j = 1; j <= m; j++) if (owner[j]) found.push(flip ? [j - 1, owner[j] - 1] : [owner[j] - 1, j - 1]);
+    for (let j = 1; j <= m; j++)
+      if (owner[j]) found.push(flip ? [j - 1, owner[j] - 1] : [owner[j] - 1, j - 1]);
     return byRow(found);
   }
 
   // The slice with most to lose (best minus second best live cell) takes its best live cell.
   function greedyDelta(s) {
     const [a, flip] = shortFirst(s);
-    const found = a.map(() => -1), taken = new Set();
+    const found = a.map(() => -1),
+      taken = new Set();
     for (let step = 0; step < a.length; step++) {
-      let chosen = -1, cell = -1, top = -1;
+      let chosen = -1,
+        cell = -1,
+        top = -1;
       a.forEach((line, i) => {
         if (found[i] >= 0) return;
-        let first = -Infinity, second = -Infinity, at = -1;
+        let first = -Infinity,
+          second = -Infinity,
+          at = -1;
         line.forEach((x, j) => {
           if (taken.has(j)) return;
           if (x > first) [second, first, at] = [first, x, j];
@@ -117,13 +125,16 @@ brace.assignment = (() => {
 
   // The best live cell, again and again; the first of equals in reading order.
   function greedyBest(s) {
-    const rows = new Set(), cols = new Set(), found = [];
+    const rows = new Set(),
+      cols = new Set(),
+      found = [];
     for (let step = Math.min(s.length, s[0].length); step > 0; step--) {
       let best = null;
       s.forEach((line, i) => {
-        if (!rows.has(i)) line.forEach((x, j) => {
-          if (!cols.has(j) && (!best || x > best[2])) best = [i, j, x];
-        });
+        if (!rows.has(i))
+          line.forEach((x, j) => {
+            if (!cols.has(j) && (!best || x > best[2])) best = [i, j, x];
+          });
       });
       rows.add(best[0]);
       cols.add(best[1]);
@@ -142,7 +153,8 @@ brace.assignment = (() => {
 
   // The two largest values of a line.
   function two(line) {
-    let first = -Infinity, second = -Infinity;
+    let first = -Infinity,
+      second = -Infinity;
     for (const x of line) {
       if (x > first) [second, first] = [first, x];
       else if (x > second) second = x;
@@ -150,7 +162,7 @@ brace.assignment = (() => {
     return [first, second];
   }
 
-  // One step of the recursion, X - M(X)/factor with M the best others of row and column, times a power of two.
+  // One step of the recursion: X - M(X)/factor, M the best others of row and column, times a power of two.
   function recursionStep(x, factor) {
     const weight = f32(1 / factor);
     let top = 0;
@@ -160,7 +172,8 @@ brace.assignment = (() => {
       top *= 2 ** 60;
     }
     const scale = 2 ** -exponentOf(top);
-    const rows = x.map(two), cols = turn(x).map(two);
+    const rows = x.map(two),
+      cols = turn(x).map(two);
     return each(x, (value, i, j) => {
       const row = value === rows[i][0] ? rows[i][1] : rows[i][0];
       const col = value === cols[j][0] ? cols[j][1] : cols[j][0];
@@ -177,8 +190,8 @@ brace.assignment = (() => {
 
   function union(x) {
     const found = new Set();
-    x.forEach((row, i) => found.add(i * x[0].length + argmax(row)));
-    turn(x).forEach((col, j) => found.add(argmax(col) * x[0].length + j));
+    for (const [i, row] of x.entries()) found.add(i * x[0].length + argmax(row));
+    for (const [j, col] of turn(x).entries()) found.add(argmax(col) * x[0].length + j);
     return byRow([...found].map((k) => [Math.floor(k / x[0].length), k % x[0].length]));
   }
 
@@ -189,15 +202,6 @@ brace.assignment = (() => {
   }
 
   const SELECTIONS = { stepped: greedyBest, argmax: argbest, union, topk };
-  const PRESETS = { // of the recursion; null: min(rows, columns) steps
-    default: { steps: 10, factor: 2, select: "stepped" },
-    v1: { steps: 10, factor: 0.8, select: "argmax" },
-    v2: { steps: null, factor: 1, select: "argmax" },
-    v3: { steps: 7, factor: 1, select: "union" },
-    v4: { steps: 10, factor: 1, select: "topk" },
-    v5: { steps: 10, factor: 2, select: "topk" },
-    v5s: { steps: 10, factor: 2, select: "stepped" },
-  };
 
   function recursive(s, options) {
     if (s.length === 1 || s[0].length === 1) return exact(s); // there is no other cell to compare with
@@ -208,7 +212,8 @@ brace.assignment = (() => {
   function gumbel(s, { temperature, noise, seed }) {
     const [a, flip] = shortFirst(s);
     const { uniform } = brace.random(seed);
-    const found = a.map(() => -1), taken = new Set();
+    const found = a.map(() => -1),
+      taken = new Set();
     for (let round = 0; round < a.length; round++) {
       const winner = new Map();
       a.forEach((line, i) => {
@@ -234,13 +239,19 @@ brace.assignment = (() => {
     return top + Math.log(values.reduce((total, x) => total + Math.exp(x - top), 0));
   }
 
-  // Entropic transport, from half the range of the scores down to `coldest` of it; a plan of slices and cells.
+  // Entropic transport from half the range of the scores down to `coldest` of it: a plan of slices and cells.
   function sinkhornPlan(s, { steps, coldest }) {
     const [a] = shortFirst(s);
-    const all = a.flat(), top = Math.max(...all), span = Math.max(top - Math.min(...all), Number.MIN_VALUE);
+    const all = a.flat(),
+      top = Math.max(...all),
+      span = Math.max(top - Math.min(...all), Number.MIN_VALUE);
     const m = a[0].length;
-    const x = Array.from({ length: m }, (_, i) => (i < a.length ? a[i].map((v) => (v - top) / span) : new Array(m).fill(0)));
-    let price = new Array(m).fill(0), value = [], t = 1;
+    const x = Array.from({ length: m }, (_, i) =>
+      i < a.length ? a[i].map((v) => (v - top) / span) : new Array(m).fill(0),
+    );
+    let price = new Array(m).fill(0),
+      value = [],
+      t = 1;
     for (let halving = 0; halving < Math.max(1, Math.ceil(-Math.log2(coldest))); halving++) {
       t /= 2;
       for (let k = 0; k < steps; k++) {
@@ -256,28 +267,31 @@ brace.assignment = (() => {
     return byRow(greedyBest(sinkhornPlan(s, options)).map(([i, j]) => (flip ? [j, i] : [i, j])));
   }
 
-  const OPTIONS = { ...PRESETS.default, temperature: 0.02, noise: 1, seed: 0, coldest: 0.002 };
-  // Name in the library: rule in words, function of scores and options, is the answer always valid?
-  const METHODS = {
-    exact: ["shortest augmenting paths", exact, true],
-    greedy_delta: ["the line with most to lose chooses", greedyDelta, true],
-    greedy_best: ["the best free cell, again and again", greedyBest, true],
-    argbest: ["the best cell of every short line", argbest, false],
-    recursive_extend: ["subtract the cost of picking (by extension)", recursive, false],
-    recursive_top2: ["subtract the cost of picking (by second bests)", recursive, false],
-    gumbel: ["rows propose under noise", gumbel, true],
-    sinkhorn: ["annealed transport, rounded", (s, o) => sinkhorn(s, { steps: 10, coldest: o.coldest }), true],
+  const OPTIONS = { ...presets.default, temperature: 0.02, noise: 1, seed: 0, coldest: 0.002 };
+
+  // How the methods of the library are computed, by name: of scores and options.
+  const compute = {
+    exact,
+    greedy_delta: greedyDelta,
+    greedy_best: greedyBest,
+    argbest,
+    recursive_extend: recursive,
+    recursive_top2: recursive,
+    gumbel,
+    sinkhorn: (s, { coldest }) => sinkhorn(s, { steps: 10, coldest }),
   };
+  const computed = Object.keys(methods).filter((name) => compute[name]);
 
   const same = (a, b) => a[0] === b[0] && a[1] === b[1];
 
   function isValid(pairs, matrix) {
-    const rows = new Set(pairs.map((p) => p[0])), cols = new Set(pairs.map((p) => p[1]));
+    const rows = new Set(pairs.map((p) => p[0])),
+      cols = new Set(pairs.map((p) => p[1]));
     const wanted = Math.min(matrix.length, matrix[0].length);
     return pairs.length === wanted && rows.size === wanted && cols.size === wanted;
   }
 
-  // No assignment of scores has a larger sum: the best of every short line; of a square one, also of the others.
+  // No assignment has a larger sum than the best of every short line; of a square matrix, of either lines.
   function upperBound(s) {
     const [a] = shortFirst(s);
     const sum = (lines) => lines.reduce((total, line) => total + Math.max(...line), 0);
@@ -286,22 +300,26 @@ brace.assignment = (() => {
 
   // A method on the matrix rounded to a format, judged on the matrix as it is.
   function answer(matrix, maximize, method, format, options = {}) {
-    const sign = maximize ? 1 : -1, o = { ...OPTIONS, ...options };
-    const pairs = METHODS[method][1](each(matrix, (x) => sign * quantize(x, format)), o);
+    const sign = maximize ? 1 : -1,
+      o = { ...OPTIONS, ...options };
+    const pairs = compute[method](
+      each(matrix, (x) => sign * quantize(x, format)),
+      o,
+    );
     const total = pairs.reduce((sum, [i, j]) => sum + matrix[i][j], 0);
     return { pairs, total, valid: isValid(pairs, matrix) };
   }
 
-  // All methods in all formats: sum, how far from the best sum, F1 of the cells against the best ones, valid or not.
+  // All methods in all formats: sum, distance to the best sum, F1 of the cells, valid or not.
   function compare(matrix, maximize, options = {}) {
     const sign = maximize ? 1 : -1;
     const truth = exact(each(matrix, (x) => sign * x));
     const best = truth.reduce((sum, [i, j]) => sum + matrix[i][j], 0);
     const bound = upperBound(each(matrix, (x) => sign * x));
     const found = { truth, best };
-    for (const method of Object.keys(METHODS)) {
+    for (const method of computed) {
       found[method] = {};
-      for (const format of Object.keys(FORMATS)) {
+      for (const format of Object.keys(formats)) {
         const a = answer(matrix, maximize, method, format, options);
         const shared = a.pairs.filter((p) => truth.some((q) => same(p, q))).length;
         found[method][format] = {
@@ -315,34 +333,47 @@ brace.assignment = (() => {
     return found;
   }
 
-  // --- random matrices: distribution -> number from (uniform, normal); those of the chapter (6.3.5)
-  const DISTRIBUTIONS = {
-    uniform: ["uniform", (u) => u],
-    normal: ["normal", (u, n) => n],
-    detr: ["DETR's costs, N(5.5, 2.5)", (u, n) => 5.5 + 2.5 * n],
-    half_normal: ["half-normal", (u, n) => Math.abs(0.3 * n)],
-    one_minus_half_normal: ["1 − half-normal", (u, n) => 1 - Math.abs(0.3 * n)],
+  // --- random matrices: name in the library -> number from (uniform, normal)
+  const transform = {
+    uniform: (u) => u,
+    normal: (u, n) => n,
+    detr: (u, n) => 5.5 + 2.5 * n,
+    half_normal: (u, n) => Math.abs(0.3 * n),
+    one_minus_half_normal: (u, n) => 1 - Math.abs(0.3 * n),
+    sparse: (u, n) => (u < 0.5 ? Math.abs(0.3 * n) : 0),
   };
+  const drawable = Object.entries(distributions).filter(([name]) => transform[name]);
 
   function draw(kind, rows, cols, sparsity, seed) {
     const { uniform, normal } = brace.random(seed);
     const one = () => {
-      const x = DISTRIBUTIONS[kind][1](uniform(), normal());
+      const x = transform[kind](uniform(), normal());
       return uniform() < sparsity ? 0 : f32(x);
     };
     return Array.from({ length: rows }, () => Array.from({ length: cols }, one));
   }
 
-  return { FORMATS, METHODS, PRESETS, DISTRIBUTIONS, OPTIONS, quantize, recursionStep, recursed, answer, compare, draw,
-    sinkhornPlan, SELECTIONS, turn };
+  return { OPTIONS, SELECTIONS, computed, drawable, quantize, recursed, answer, compare, draw };
 })();
 
 brace.page("assignment", (place) => {
   const { make, show } = brace;
   const A = brace.assignment;
+  const { formats, methods, presets, distributions } = brace.registries;
   const state = {
-    rows: 6, cols: 6, kind: "uniform", sparsity: 0, seed: 1, maximize: true, preset: "default", noise: 1,
-    method: "exact", format: "fp32", step: 0, matrix: null, found: null,
+    rows: 6,
+    cols: 6,
+    kind: "uniform",
+    sparsity: 0,
+    seed: 1,
+    maximize: true,
+    preset: "default",
+    noise: 1,
+    method: "exact",
+    format: "fp32",
+    step: 0,
+    matrix: null,
+    found: null,
   };
 
   // --- the matrix
@@ -351,12 +382,26 @@ brace.page("assignment", (place) => {
   const spoken = brace.announcer();
 
   function build() {
-    const body = state.matrix.map((row, i) => make("tr", {}, ...row.map((x, j) => make("td", {},
-      make("input", {
-        type: "text", inputmode: "decimal", "aria-label": `row ${i + 1}, column ${j + 1}`, autocomplete: "off",
-        onchange: (event) => edit(i, j, event.target),
-        onkeydown: (event) => walk(event, i, j),
-      })))));
+    const body = state.matrix.map((row, i) =>
+      make(
+        "tr",
+        {},
+        ...row.map((x, j) =>
+          make(
+            "td",
+            {},
+            make("input", {
+              type: "text",
+              inputmode: "decimal",
+              "aria-label": `row ${i + 1}, column ${j + 1}`,
+              autocomplete: "off",
+              onchange: (event) => edit(i, j, event.target),
+              onkeydown: (event) => walk(event, i, j),
+            }),
+          ),
+        ),
+      ),
+    );
     grid.replaceChildren(make("tbody", {}, ...body));
   }
 
@@ -382,36 +427,72 @@ brace.page("assignment", (place) => {
     const chosen = new Set(state.found[state.method][state.format].pairs.map(String));
     const best = new Set(state.found.truth.map(String));
     const rounded = state.matrix.map((row) => row.map((x) => A.quantize(x, state.format)));
-    const all = rounded.flat(), low = Math.min(...all), high = Math.max(...all);
-    rounded.forEach((row, i) => row.forEach((x, j) => {
-      const cell = grid.rows[i].cells[j], key = String([i, j]);
-      const input = cell.firstChild;
-      if (document.activeElement !== input) input.value = show(x, Math.abs(x) >= 100 ? 0 : 2);
-      cell.style.setProperty("--shade", shade(x, low, high).toFixed(3));
-      cell.className = [chosen.has(key) && "chosen", best.has(key) && "best"].filter(Boolean).join(" ");
-    }));
+    const all = rounded.flat(),
+      low = Math.min(...all),
+      high = Math.max(...all);
+    rounded.forEach((row, i) => {
+      row.forEach((x, j) => {
+        const cell = grid.rows[i].cells[j],
+          key = String([i, j]);
+        const input = cell.firstChild;
+        if (document.activeElement !== input) input.value = show(x, Math.abs(x) >= 100 ? 0 : 2);
+        cell.style.setProperty("--shade", shade(x, low, high).toFixed(3));
+        cell.className = [chosen.has(key) && "chosen", best.has(key) && "best"].filter(Boolean).join(" ");
+      });
+    });
     const a = state.found[state.method][state.format];
-    const words = a.valid ? `sum ${show(a.total)}, ${show(a.gap)} from the best, at most ${show(a.certified)} without knowing the best`
+    const words = a.valid
+      ? `sum ${show(a.total)}, ${show(a.gap)} from the best, at most ${show(a.certified)} by its certificate`
       : `${a.pairs.length} cells, not a valid assignment`;
-    about.textContent = `${state.method} in ${state.format}: ${words}; F1 ${show(a.f1, 2)}. Dots mark the best assignment.`;
+    const f1 = `F1 ${show(a.f1, 2)}. Dots mark the best assignment.`;
+    about.textContent = `${state.method} in ${state.format}: ${words}; ${f1}`;
   }
 
   // --- all methods beside each other
   const results = make("tbody");
   const buttons = {};
-  for (const [method, [words]] of Object.entries(A.METHODS)) {
+  function answersOf(method) {
     buttons[method] = {};
-    const cells = Object.keys(A.FORMATS).map((format) => {
+    return Object.keys(formats).map((format) => {
       const node = make("button", { type: "button", class: "answer", onclick: () => pick(method, format) });
       buttons[method][format] = node;
       return make("td", { "data-format": format }, node);
     });
-    results.append(make("tr", {}, make("th", { scope: "row" }, make("code", { text: method }), make("small", { text: words })), ...cells));
   }
-  const heads = Object.keys(A.FORMATS).map((format) => make("th", { scope: "col", text: format }));
-  const table = make("table", { class: "answers" },
-    make("caption", { text: "Each method on the matrix rounded to a format, judged on the matrix as it is: sum, distance to the best sum, F1 of the cells." }),
-    make("thead", {}, make("tr", {}, make("th", { scope: "col", text: "method" }), ...heads)), results);
+  for (const [method, { title, says, source, color }] of Object.entries(methods)) {
+    const swatch = make("i", {
+      class: "swatch",
+      style: `background: ${color}`,
+      title: "its color in figures",
+    });
+    const words = make("small", { text: says, title: source });
+    const head = make(
+      "th",
+      { scope: "row" },
+      make("span", {}, swatch, title),
+      make("code", { text: method }),
+      words,
+    );
+    const here = A.computed.includes(method);
+    const elsewhere = make("td", {
+      class: "quiet",
+      colspan: Object.keys(formats).length,
+      text: brace.ELSEWHERE,
+    });
+    results.append(make("tr", { "data-name": method }, head, ...(here ? answersOf(method) : [elsewhere])));
+  }
+  const heads = Object.keys(formats).map((format) => make("th", { scope: "col", text: format }));
+  const table = make(
+    "table",
+    { class: "answers" },
+    make("caption", {
+      text:
+        "Each method on the matrix rounded to a format, judged on the matrix as it is: " +
+        "sum, distance to the best sum, F1 of the cells.",
+    }),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col", text: "method" }), ...heads)),
+    results,
+  );
 
   function pick(method, format) {
     Object.assign(state, { method, format });
@@ -430,16 +511,27 @@ brace.page("assignment", (place) => {
         node.classList.toggle("optimal", a.valid && a.gap < 1e-6);
         node.style.setProperty("--share", Number.isFinite(a.f1) ? a.f1 : 0);
         const gap = a.valid ? (a.gap < 5e-4 ? "best" : `gap ${show(a.gap)}`) : "not valid";
-        node.replaceChildren(make("b", { text: show(a.total, 2) }), make("span", { text: gap }), make("small", { text: `F1 ${show(a.f1, 2)}` }));
-        node.setAttribute("aria-label", `${method} in ${format}: sum ${show(a.total, 2)}, ${gap}, F1 ${show(a.f1, 2)}`);
+        node.replaceChildren(
+          make("b", { text: show(a.total, 2) }),
+          make("span", { text: gap }),
+          make("small", { text: `F1 ${show(a.f1, 2)}` }),
+        );
+        node.setAttribute(
+          "aria-label",
+          `${method} in ${format}: sum ${show(a.total, 2)}, ${gap}, F1 ${show(a.f1, 2)}`,
+        );
       }
     }
   }
 
   // --- the recursion, step by step
-  const film = make("canvas", { role: "img", "aria-label": "The matrix of the recursion after the chosen step" });
+  const film = make("canvas", {
+    role: "img",
+    "aria-label": "The matrix of the recursion after the chosen step",
+  });
   const filmWords = make("p", { class: "hint" });
-  let timer = 0, states = [];
+  let timer = 0,
+    states = [];
   const step = brace.slider("step", { min: 0, max: 10, value: 0 }, (k) => {
     state.step = k;
     drawFilm();
@@ -462,23 +554,30 @@ brace.page("assignment", (place) => {
   }
 
   function drawFilm() {
-    const sign = state.maximize ? 1 : -1, options = A.PRESETS[state.preset];
+    const sign = state.maximize ? 1 : -1,
+      options = presets[state.preset];
     const scores = state.matrix.map((row) => row.map((x) => sign * A.quantize(x, state.format)));
     const single = state.rows === 1 || state.cols === 1;
     states = single ? [scores] : A.recursed(scores, options);
     step.set(Math.min(state.step, states.length - 1), { max: states.length - 1 });
     state.step = Math.min(state.step, states.length - 1);
-    const x = states[state.step], pairs = A.SELECTIONS[options.select](x);
+    const x = states[state.step],
+      pairs = A.SELECTIONS[options.select](x);
     const width = Math.min(film.parentElement.clientWidth, 420);
-    const side = Math.min(width / state.cols, 44), height = side * state.rows;
-    const all = x.flat(), low = Math.min(...all), high = Math.max(...all);
+    const side = Math.min(width / state.cols, 44),
+      height = side * state.rows;
+    const all = x.flat(),
+      low = Math.min(...all),
+      high = Math.max(...all);
     film.style.width = `${side * state.cols}px`;
     const c = brace.fit(film, side * state.cols, height);
-    x.forEach((row, i) => row.forEach((value, j) => {
-      c.fillStyle = brace.color("heat");
-      c.globalAlpha = 0.06 + 0.9 * shade(value, low, high);
-      c.fillRect(j * side + 1, i * side + 1, side - 2, side - 2);
-    }));
+    x.forEach((row, i) => {
+      row.forEach((value, j) => {
+        c.fillStyle = brace.color("heat");
+        c.globalAlpha = 0.06 + 0.9 * shade(value, low, high);
+        c.fillRect(j * side + 1, i * side + 1, side - 2, side - 2);
+      });
+    });
     c.globalAlpha = 1;
     c.lineWidth = 2.5;
     c.strokeStyle = brace.color("chosen");
@@ -489,11 +588,17 @@ brace.page("assignment", (place) => {
       c.arc((j + 0.5) * side, (i + 0.5) * side, Math.max(2, side / 12), 0, 7);
       c.fill();
     }
-    const rows = new Set(pairs.map((p) => p[0])), cols = new Set(pairs.map((p) => p[1]));
+    const rows = new Set(pairs.map((p) => p[0])),
+      cols = new Set(pairs.map((p) => p[1]));
     const right = pairs.filter((p) => state.found.truth.some((q) => String(p) === String(q))).length;
-    const valid = rows.size === pairs.length && cols.size === pairs.length && pairs.length === Math.min(state.rows, state.cols);
-    filmWords.textContent = `After ${state.step} of ${states.length - 1} steps of X − M(X)/${options.factor}: `
-      + `selected by ${options.select}, ${right} of ${pairs.length} cells are of the best assignment; ${valid ? "valid" : "not valid"}.`;
+    const valid =
+      rows.size === pairs.length &&
+      cols.size === pairs.length &&
+      pairs.length === Math.min(state.rows, state.cols);
+    filmWords.textContent =
+      `After ${state.step} of ${states.length - 1} steps of X − M(X)/${options.factor}: ` +
+      `selected by ${options.select}, ${right} of ${pairs.length} cells are of the best assignment; ` +
+      `${valid ? "valid" : "not valid"}.`;
   }
 
   // --- controls
@@ -504,7 +609,7 @@ brace.page("assignment", (place) => {
   }
 
   function compute() {
-    const { select, steps, factor } = A.PRESETS[state.preset];
+    const { select, steps, factor } = presets[state.preset];
     const options = { select, steps, factor, noise: state.noise, seed: state.seed };
     state.found = A.compare(state.matrix, state.maximize, options);
     list();
@@ -512,31 +617,82 @@ brace.page("assignment", (place) => {
     drawFilm();
   }
 
-  const goal = brace.choice("goal", [["max", "largest sum"], ["min", "smallest sum"]], "max", (value) => {
-    state.maximize = value === "max";
-    compute();
-  });
-  const controls = make("div", { class: "controls" },
-    brace.slider("rows, m", { min: 1, max: 10, value: 6 }, (n) => { state.rows = n; fresh(); }),
-    brace.slider("columns, n", { min: 1, max: 10, value: 6 }, (n) => { state.cols = n; fresh(); }),
-    brace.choice("drawn from", Object.entries(A.DISTRIBUTIONS).map(([k, [words]]) => [k, words]), "uniform", (kind) => {
-      state.kind = kind;
-      state.maximize = kind !== "detr";
-      goal.select.value = state.maximize ? "max" : "min";
+  const goal = brace.choice(
+    "goal",
+    [
+      ["max", "largest sum"],
+      ["min", "smallest sum"],
+    ],
+    "max",
+    (value) => {
+      state.maximize = value === "max";
+      compute();
+    },
+  );
+  const controls = make(
+    "div",
+    { class: "controls" },
+    brace.slider("rows, m", { min: 1, max: 10, value: 6 }, (n) => {
+      state.rows = n;
       fresh();
     }),
-    brace.slider("zeros", { min: 0, max: 0.9, step: 0.05, value: 0, show: (x) => `${Math.round(100 * x)} %` }, (x) => { state.sparsity = x; fresh(); }),
+    brace.slider("columns, n", { min: 1, max: 10, value: 6 }, (n) => {
+      state.cols = n;
+      fresh();
+    }),
+    brace.choice(
+      "drawn from",
+      A.drawable.map(([name, { title }]) => [name, title]),
+      "uniform",
+      (kind) => {
+        state.kind = kind;
+        state.maximize = !distributions[kind].minimized;
+        goal.select.value = state.maximize ? "max" : "min";
+        fresh();
+      },
+    ),
+    brace.slider(
+      "zeros",
+      { min: 0, max: 0.9, step: 0.05, value: 0, show: (x) => `${Math.round(100 * x)} %` },
+      (x) => {
+        state.sparsity = x;
+        fresh();
+      },
+    ),
     goal,
-    brace.button("new numbers", () => { state.seed += 1; fresh(); }));
-  const more = make("div", { class: "controls" },
-    brace.choice("recursive rule", Object.keys(A.PRESETS), "default", (name) => { state.preset = name; state.step = 0; compute(); }),
-    brace.slider("Gumbel noise", { min: 0, max: 3, step: 0.1, value: 1, show: (x) => x.toFixed(1) }, (x) => { state.noise = x; compute(); }));
+    brace.button("new numbers", () => {
+      state.seed += 1;
+      fresh();
+    }),
+  );
+  const more = make(
+    "div",
+    { class: "controls" },
+    brace.choice("recursive rule", Object.keys(presets), "default", (name) => {
+      state.preset = name;
+      state.step = 0;
+      compute();
+    }),
+    brace.slider("Gumbel noise", { min: 0, max: 3, step: 0.1, value: 1, show: (x) => x.toFixed(1) }, (x) => {
+      state.noise = x;
+      compute();
+    }),
+  );
 
-  place.replaceChildren(controls,
-    make("div", { class: "two" }, make("div", { class: "stage" }, make("div", { class: "scroll" }, grid), about),
-      make("div", {}, make("div", { class: "scroll" }, table), more)),
+  place.replaceChildren(
+    controls,
+    make(
+      "div",
+      { class: "two" },
+      make("div", { class: "stage" }, make("div", { class: "scroll" }, grid), about),
+      make("div", {}, make("div", { class: "scroll" }, table), more),
+    ),
     make("h2", { text: "The recursion, step by step" }),
-    make("div", { class: "controls" }, playButton, step), make("div", { class: "film" }, film), filmWords, spoken);
+    make("div", { class: "controls" }, playButton, step),
+    make("div", { class: "film" }, film),
+    filmWords,
+    spoken,
+  );
   fresh();
   brace.redraw(film.parentElement, drawFilm);
 });

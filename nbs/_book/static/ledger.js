@@ -1,7 +1,7 @@
 // Filters above the ledger's rows and the gallery's cards. Without scripts both stand as they are.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
-  // A form of choices and a field for words; `show(values)` is called with what is chosen and returns a sentence.
+  // A form of choices and a field for words; `show(values)` gets what is chosen and returns a sentence.
   function filter(place, choices, show) {
     const form = document.createElement("form");
     form.className = "filter";
@@ -29,7 +29,9 @@ document.addEventListener("DOMContentLoaded", () => {
       const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value)).toString();
       try {
         history.replaceState(null, "", (query ? `?${query}` : location.pathname) + location.hash);
-      } catch { /* a page opened as a file may keep its address */ }
+      } catch {
+        /* a page opened as a file may keep its address */
+      }
     };
     form.addEventListener("input", update);
     form.addEventListener("submit", (event) => event.preventDefault());
@@ -37,7 +39,8 @@ document.addEventListener("DOMContentLoaded", () => {
     update();
   }
 
-  const kinds = (nodes, name) => [...new Set(nodes.flatMap((node) => (node.dataset[name] || "").split("|")))].filter(Boolean);
+  const kinds = (nodes, name) =>
+    [...new Set(nodes.flatMap((node) => (node.dataset[name] || "").split("|")))].filter(Boolean);
 
   const ledger = document.getElementById("ledger-filter");
   if (ledger) {
@@ -52,10 +55,13 @@ document.addEventListener("DOMContentLoaded", () => {
         row.hidden = !(fits && words.every((word) => texts.get(row).includes(word)));
         shown += !row.hidden;
       }
-      for (const chapter of document.querySelectorAll(".chapter")) chapter.hidden = !chapter.querySelector("tbody tr:not([hidden])");
+      for (const chapter of document.querySelectorAll(".chapter"))
+        chapter.hidden = !chapter.querySelector("tbody tr:not([hidden])");
       return `${shown} of ${rows.length} rows`;
     });
-    document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView({ behavior: "instant" });
+    document
+      .getElementById(decodeURIComponent(location.hash.slice(1)))
+      ?.scrollIntoView({ behavior: "instant" });
   }
 
   const gallery = document.getElementById("gallery-filter");
@@ -65,9 +71,10 @@ document.addEventListener("DOMContentLoaded", () => {
     filter(gallery, { part: kinds(cards, "part"), verdict: verdicts.sort() }, (chosen) => {
       let shown = 0;
       for (const card of cards) {
-        const fits = (!chosen.part || card.dataset.part === chosen.part)
-          && (!chosen.verdict || card.dataset.verdicts.split(" ").includes(chosen.verdict))
-          && card.textContent.toLowerCase().includes(chosen.words.toLowerCase());
+        const fits =
+          (!chosen.part || card.dataset.part === chosen.part) &&
+          (!chosen.verdict || card.dataset.verdicts.split(" ").includes(chosen.verdict)) &&
+          card.textContent.toLowerCase().includes(chosen.words.toLowerCase());
         card.hidden = !fits;
         shown += fits;
       }

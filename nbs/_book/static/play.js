@@ -1,10 +1,12 @@
 // What all pages to play with share: elements, colors of the theme, numbers as text, random numbers.
 // Plain script, no library. Each page's mathematics lives in brace.<page> and touches no element.
 "use strict";
-const brace = (window.brace = window.brace || {});
+window.brace = window.brace || {};
+const brace = window.brace;
 
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
+  const ELSEWHERE = "in Python only"; // in place of a number that no script computes
 
   // An element: tag, attributes (on* are listeners, text is its text), children.
   function make(tag, attributes = {}, ...children) {
@@ -19,11 +21,20 @@ const brace = (window.brace = window.brace || {});
     return node;
   }
 
+  // The head of a table.
+  function heads(words) {
+    return make("thead", {}, make("tr", {}, ...words.map((text) => make("th", { scope: "col", text }))));
+  }
+
   // A labelled slider with its value beside it; `change` is called with the number.
   function slider(label, { min, max, step = 1, value, show = String }, change) {
     const output = make("output", { text: show(value) });
     const input = make("input", {
-      type: "range", min, max, step, value,
+      type: "range",
+      min,
+      max,
+      step,
+      value,
       oninput: () => {
         output.textContent = show(+input.value);
         change(+input.value);
@@ -66,7 +77,7 @@ const brace = (window.brace = window.brace || {});
     if (x === null || x === undefined || Number.isNaN(x)) return "–";
     if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
     const small = Math.abs(x) > 0 && Math.abs(x) < 0.5 * 10 ** -digits;
-    const text = small ? "0." + "0".repeat(digits) : x.toFixed(digits);
+    const text = small ? `0.${"0".repeat(digits)}` : x.toFixed(digits);
     return text.replace("-", "−");
   }
 
@@ -119,7 +130,9 @@ const brace = (window.brace = window.brace || {});
     let timer = 0;
     node.say = (text) => {
       clearTimeout(timer);
-      timer = setTimeout(() => (node.textContent = text), 250);
+      timer = setTimeout(() => {
+        node.textContent = text;
+      }, 250);
     };
     return node;
   }
@@ -132,5 +145,20 @@ const brace = (window.brace = window.brace || {});
     });
   }
 
-  Object.assign(brace, { make, slider, choice, check, button, show, random, color, redraw, fit, announcer, page });
+  Object.assign(brace, {
+    ELSEWHERE,
+    make,
+    heads,
+    slider,
+    choice,
+    check,
+    button,
+    show,
+    random,
+    color,
+    redraw,
+    fit,
+    announcer,
+    page,
+  });
 })();

@@ -18,12 +18,15 @@ brace.points = (() => {
 
   // Sums over points: s, q and a for each coordinate, P = |s|^2, Q = sum of squares.
   function sums(points) {
-    const s = [0, 0], q = [0, 0], a = [0, 0];
-    for (const p of points) for (const f of [0, 1]) {
-      s[f] += p[f];
-      q[f] += p[f] * p[f];
-      a[f] += Math.abs(p[f]);
-    }
+    const s = [0, 0],
+      q = [0, 0],
+      a = [0, 0];
+    for (const p of points)
+      for (const f of [0, 1]) {
+        s[f] += p[f];
+        q[f] += p[f] * p[f];
+        a[f] += Math.abs(p[f]);
+      }
     return { s, q, a, P: dot(s, s), Q: q[0] + q[1], n: points.length, F: 2 };
   }
 
@@ -62,7 +65,9 @@ brace.points = (() => {
 
   // Largest singular value of the n x 2 matrix.
   function singular(points) {
-    let xx = 0, yy = 0, xy = 0;
+    let xx = 0,
+      yy = 0,
+      xy = 0;
     for (const [x, y] of points) {
       xx += x * x;
       yy += y * y;
@@ -76,41 +81,40 @@ brace.points = (() => {
   }
 
   const sst = (t) => t.Q - t.P / t.n;
-  // Row of Figure 5.9 (null: a peer), name in the library, in words, formula, score.
-  const MEASURES = [
-    [1, "sst_sum", "1 − total spread", "1 − Σ SST", (p, t) => 1 - sst(t)],
-    [2, "l2norm", "1 − spread, root by coordinate", "1 − Σ √SST", (p, t) => 1 - over(t, spread)],
-    [3, "mean_cosine", "length of the mean", "|m|", (p, t) => root(t.P) / t.n],
-    [4, "rms_feature", "1 − mean root spread", "1 − Σ √SST / F", (p, t) => 1 - over(t, spread) / t.F],
-    [5, "sst_l2", "1 − length of the spreads", "1 − √Σ SST²", (p, t) =>
-      1 - root(over(t, (s, q, a, n) => Math.max(q - (s * s) / n, 0) ** 2))],
-    [6, "norm_sum", "1 − sum of lengths", "1 − Σ √q", (p, t) => 1 - over(t, (s, q) => root(q))],
-    [7, "sst", "1 − spread", "1 − SST", (p, t) => 1 - sst(t)],
-    [8, "sst_root", "1 − root of the spread", "1 − √SST", (p, t) => 1 - root(sst(t))],
-    [9, "sst_abs", "1 − absolute spread", "1 − Σ |SST|", (p, t) => 1 - sst(t)],
-    [10, "sst_feature", "F − spread", "F − SST", (p, t) => t.F - sst(t)],
-    [11, "mean_norm_sq", "length of the sum over n²", "|s| / n²", (p, t) => root(t.P) / t.n ** 2],
-    [12, "sum_norm", "length of the sum", "|s|", (p, t) => root(t.P)],
-    [13, "mean_norm", "length of the sum over n", "|s| / n", (p, t) => root(t.P) / t.n],
-    [14, "mean_dot", "each against the mean", "Σ x·m / |m|", (p, t) => root(t.P)],
-    [15, "leave_one_out", "each against the rest", "Σ x·(s−x) / |s−x|", (p) => leaveOneOut(p)],
-    [16, "delta_h", "hypotenuse", "Σ m − (√q − √n |m|)", (p, t) =>
-      over(t, (s, q, a, n) => hypotenuse(s / n, q, n))],
-    [17, "delta_h_abs", "hypotenuse of |x|", "Σ u − (√q − √n u)", (p, t) =>
-      over(t, (s, q, a, n) => hypotenuse(a / n, q, n))],
-    [18, "einsum", "product", "Σ Π x", (p) => product(p)],
-    [null, "pairwise", "mean over pairs (CLIP)", "mean x·y", (p, t) => (t.P - t.Q) / (t.n * (t.n - 1))],
-    [null, "symile", "product (Symile)", "Σ Π x", (p) => product(p)],
-    [null, "gram_volume", "− volume (GRAM)", "−√det G", (p) => -volume(p)],
-    [null, "triangle", "− area of the tips (TRIANGLE)", "−area", (p) => (p.length === 3 ? -area(p) : null)],
-    [null, "pmrl", "leading singular value (PMRL)", "σ₁", (p) => singular(p)],
-  ].map(([row, name, words, formula, of]) => ({ row, name, words, formula, of }));
+  // How the measures of the library are computed, by name: of points and their sums.
+  const compute = {
+    sst_sum: (p, t) => 1 - sst(t),
+    l2norm: (p, t) => 1 - over(t, spread),
+    mean_cosine: (p, t) => root(t.P) / t.n,
+    rms_feature: (p, t) => 1 - over(t, spread) / t.F,
+    sst_l2: (p, t) => 1 - root(over(t, (s, q, a, n) => Math.max(q - (s * s) / n, 0) ** 2)),
+    norm_sum: (p, t) => 1 - over(t, (s, q) => root(q)),
+    sst: (p, t) => 1 - sst(t),
+    sst_root: (p, t) => 1 - root(sst(t)),
+    sst_abs: (p, t) => 1 - sst(t),
+    sst_feature: (p, t) => t.F - sst(t),
+    mean_norm_sq: (p, t) => root(t.P) / t.n ** 2,
+    sum_norm: (p, t) => root(t.P),
+    mean_norm: (p, t) => root(t.P) / t.n,
+    mean_dot: (p, t) => root(t.P),
+    leave_one_out: leaveOneOut,
+    delta_h: (p, t) => over(t, (s, q, a, n) => hypotenuse(s / n, q, n)),
+    delta_h_abs: (p, t) => over(t, (s, q, a, n) => hypotenuse(a / n, q, n)),
+    einsum: product,
+    pairwise: (p, t) => (t.P - t.Q) / (t.n * (t.n - 1)),
+    symile: product,
+    gram_volume: (p) => -volume(p),
+    triangle: (p) => -area(p),
+    pmrl: singular,
+  };
 
-  // All measures by name; null where one is not defined for n points.
+  // Name -> value of every measure that is computed here; null where it is not defined for n points.
   function measures(points, normalized = false) {
     const p = normalized ? unit(points) : points;
     const t = sums(p);
-    return Object.fromEntries(MEASURES.map((m) => [m.name, m.of(p, t)]));
+    const known = Object.entries(brace.registries.measures).filter(([name]) => compute[name]);
+    const fits = ({ only }) => only == null || only === p.length;
+    return Object.fromEntries(known.map(([name, m]) => [name, fits(m) ? compute[name](p, t) : null]));
   }
 
   // Power mean with signed powers unless p is even.
@@ -127,7 +131,7 @@ brace.points = (() => {
     return values.reduce((total, x) => total + (x - mean) ** 2, 0) / values.length;
   }
 
-  const STATISTICS = {
+  const summarize = {
     mean: (v) => v.reduce((a, b) => a + b, 0) / v.length,
     l2mean: (v) => powerMean(v, 2),
     l3mean: (v) => powerMean(v, 3),
@@ -137,11 +141,11 @@ brace.points = (() => {
     variance,
   };
 
-  // Table A.1: name -> [of x, of y].
+  // Table A.1: name -> [of x, of y] of every statistic that is computed here.
   function statistics(points) {
-    return Object.fromEntries(
-      Object.entries(STATISTICS).map(([name, of]) => [name, [of(points.map((p) => p[0])), of(points.map((p) => p[1]))]])
-    );
+    const [x, y] = [0, 1].map((k) => points.map((p) => p[k]));
+    const known = Object.keys(brace.registries.statistics).filter((name) => summarize[name]);
+    return Object.fromEntries(known.map((name) => [name, [summarize[name](x), summarize[name](y)]]));
   }
 
   // n points around a direction: `width` is the spread of angles and lengths.
@@ -154,19 +158,24 @@ brace.points = (() => {
     });
   }
 
-  return { MEASURES, STATISTICS, measures, statistics, unit, around };
+  return { measures, statistics, unit, around };
 })();
 
 brace.page("points", (place) => {
-  const { make } = brace;
-  const show = (x, digits = 3) => (x && Math.abs(x) < 5e-4 && digits === 3 ? x.toExponential(0).replace(/-/g, "−") : brace.show(x, digits));
-  const { MEASURES, STATISTICS, measures, statistics, unit, around } = brace.points;
+  const { heads, make } = brace;
+  const show = (x, digits = 3) =>
+    x && Math.abs(x) < 5e-4 && digits === 3 ? x.toExponential(0).replace(/-/g, "−") : brace.show(x, digits);
+  const { measures, statistics, unit, around } = brace.points;
   const REACH = 1.25; // the plane shown is [-REACH, REACH] on both axes
   const state = { points: around(12, 1, 3), normalized: false, kept: null, seed: 3 };
   state.kept = measures(state.points);
 
   // --- the plane
-  const svg = make("svg", { viewBox: "-125 -125 250 250", role: "group", "aria-label": "The plane with the points" });
+  const svg = make("svg", {
+    viewBox: "-125 -125 250 250",
+    role: "group",
+    "aria-label": "The plane with the points",
+  });
   const grid = make("g", { class: "grid" });
   for (let k = -1; k <= 1; k += 0.5) {
     grid.append(make("line", { x1: 100 * k, x2: 100 * k, y1: -125, y2: 125, class: k ? "" : "axis" }));
@@ -215,27 +224,48 @@ brace.page("points", (place) => {
     return node;
   }
 
-  // --- the tables
+  // --- the tables: an entry of the library that has no computation here is told of all the same
+  const number = () => make("td", { class: "number" });
+  const only = (colspan) => make("td", { class: "quiet", colspan, text: brace.ELSEWHERE });
+
   const rows = {};
   const body = make("tbody");
-  for (const m of MEASURES) {
-    const [now, before, change] = [make("td", { class: "number" }), make("td", { class: "number" }), make("td")];
-    const source = m.row ? `row ${m.row}` : "peer";
-    const name = make("th", { scope: "row" }, make("span", { text: m.words }), make("code", { text: m.name }));
-    body.append(make("tr", { "data-name": m.name }, make("td", { text: source, class: "quiet" }), name,
-      make("td", { text: m.formula, class: "formula" }), now, before, change));
-    rows[m.name] = { now, before, change };
+  const computed = measures(state.points);
+  for (const [name, m] of Object.entries(brace.registries.measures)) {
+    const cells = [number(), number(), make("td")];
+    if (name in computed) rows[name] = cells;
+    body.append(
+      make(
+        "tr",
+        { "data-name": name },
+        make("td", { text: m.row ? `row ${m.row}` : "peer", class: "quiet", title: m.source }),
+        make("th", { scope: "row" }, make("span", { text: m.title }), make("code", { text: name })),
+        make("td", { text: m.formula, class: "formula" }),
+        ...(name in computed ? cells : [only(3)]),
+      ),
+    );
   }
-  const head = make("tr", {}, ...["", "measure", "formula", "now", "kept", "change"].map((text) => make("th", { scope: "col", text })));
-  const table = make("table", { class: "values measures" }, make("caption", { text: "Measures of Figure 5.9, and of others. Higher is more alike." }), make("thead", {}, head), body);
+  const table = make(
+    "table",
+    { class: "values measures" },
+    make("caption", { text: "Measures of Figure 5.9, and of others. Higher is more alike." }),
+    heads(["", "measure", "formula", "now", "kept", "change"]),
+    body,
+  );
   const cells = {};
   const second = make("tbody");
-  for (const name of Object.keys(STATISTICS)) {
-    cells[name] = [make("td", { class: "number" }), make("td", { class: "number" })];
-    second.append(make("tr", {}, make("th", { scope: "row", text: name }), ...cells[name]));
+  for (const [name, s] of Object.entries(brace.registries.statistics)) {
+    cells[name] = [number(), number()];
+    const shown = name in statistics(state.points) ? cells[name] : [only(2)];
+    second.append(make("tr", {}, make("th", { scope: "row", text: name, title: s.formula }), ...shown));
   }
-  const statisticsTable = make("table", { class: "values" }, make("caption", { text: "Statistics of Table A.1, by coordinate" }),
-    make("thead", {}, make("tr", {}, ...["statistic", "x", "y"].map((text) => make("th", { scope: "col", text })))), second);
+  const statisticsTable = make(
+    "table",
+    { class: "values" },
+    make("caption", { text: "Statistics of Table A.1, by coordinate" }),
+    heads(["statistic", "x", "y"]),
+    second,
+  );
 
   // --- controls
   const spoken = brace.announcer();
@@ -253,15 +283,25 @@ brace.page("points", (place) => {
     state.kept = measures(state.points, state.normalized);
     update();
   }
-  const controls = make("div", { class: "controls" }, count,
-    brace.button("apart", () => setPoints(around(state.points.length, 1, ++state.seed)), { title: "As in Figure A.1" }),
-    brace.button("together", () => setPoints(around(state.points.length, 0.06, ++state.seed)), { title: "As in Figure A.2" }),
-    brace.button("opposite", () => setPoints(state.points.map(([x, y]) => [-x, -y])), { title: "Every point through the origin" }),
+  const controls = make(
+    "div",
+    { class: "controls" },
+    count,
+    brace.button("apart", () => setPoints(around(state.points.length, 1, ++state.seed)), {
+      title: "As in Figure A.1",
+    }),
+    brace.button("together", () => setPoints(around(state.points.length, 0.06, ++state.seed)), {
+      title: "As in Figure A.2",
+    }),
+    brace.button("opposite", () => setPoints(state.points.map(([x, y]) => [-x, -y])), {
+      title: "Every point through the origin",
+    }),
     brace.button("keep these values", keep),
     brace.check("unit length", false, (yes) => {
       state.normalized = yes;
       keep();
-    }));
+    }),
+  );
 
   function update() {
     const zero = state.normalized && state.points.some(([x, y]) => x === 0 && y === 0);
@@ -273,12 +313,14 @@ brace.page("points", (place) => {
       node.setAttribute("aria-valuenow", show(Math.hypot(x, y), 2));
     });
     arms.replaceChildren(...used.map(([x, y]) => make("line", { x2: 100 * x, y2: -100 * y })));
-    const m = used.reduce((total, p) => [total[0] + p[0] / used.length, total[1] + p[1] / used.length], [0, 0]);
+    const m = used.reduce(
+      (total, p) => [total[0] + p[0] / used.length, total[1] + p[1] / used.length],
+      [0, 0],
+    );
     mean.setAttribute("cx", 100 * m[0]);
     mean.setAttribute("cy", -100 * m[1]);
     const values = zero ? {} : measures(state.points, state.normalized);
-    for (const { name } of MEASURES) {
-      const { now, before, change } = rows[name];
+    for (const [name, [now, before, change]] of Object.entries(rows)) {
       const difference = values[name] - state.kept[name];
       now.textContent = show(values[name]);
       before.textContent = show(state.kept[name]);
@@ -292,8 +334,21 @@ brace.page("points", (place) => {
     }
   }
 
-  const legend = make("p", { class: "hint" }, "Drag a point, or press Tab and move it with the arrow keys (Shift: larger steps). The green point is the mean.");
-  place.replaceChildren(controls, make("div", { class: "two" }, make("div", { class: "stage" }, svg, legend, statisticsTable),
-    make("div", { class: "scroll" }, table)), spoken);
+  const legend = make(
+    "p",
+    { class: "hint" },
+    "Drag a point, or press Tab and move it with the arrow keys (Shift: larger steps). " +
+      "The green point is the mean.",
+  );
+  place.replaceChildren(
+    controls,
+    make(
+      "div",
+      { class: "two" },
+      make("div", { class: "stage" }, svg, legend, statisticsTable),
+      make("div", { class: "scroll" }, table),
+    ),
+    spoken,
+  );
   setPoints(state.points);
 });
