@@ -67,73 +67,13 @@ class Measure(Entry):
     def monotone(self):  # For unit rows a strictly increasing function of |s|
         return bool(self.link)
 
-# %% ../../nbs/3_ndim/00_measures.ipynb #350f2a2d
-def _one_minus_sst(P, Q, n, F):
-    return 1 - (Q - P / n)
-
-
-def _one_minus_root_sst(P, Q, n, F):
-    return 1 - root(Q - P / n)
-
-
-def _features_minus_sst(P, Q, n, F):
-    return F - (Q - P / n)
-
-
-def _length(P, Q, n, F):
-    return root(P)
-
-
-def _mean_length(P, Q, n, F):
-    return root(P) / n
-
-
-def _mean_length_over_n(P, Q, n, F):
-    return root(P) / n**2
-
-
-def _mean_of_pairs(P, Q, n, F):
-    return (P - Q) / (n * (n - 1))
-
 # %% ../../nbs/3_ndim/00_measures.ipynb #31709fb9
-def _one_minus(total, n, F):
-    return 1 - total
-
-
-def _one_minus_mean(total, n, F):
-    return 1 - total / F
-
-
-def _one_minus_root(total, n, F):
-    return 1 - root(total)
-
-
-def _itself(total, n, F):
-    return total
-
-
 def _spread(s, q, a, n):
     return root(q - s * s / n)
 
 
-def _spread_squared(s, q, a, n):
-    return (q - s * s / n).clamp(min=0).square()
-
-
-def _energy(s, q, a, n):
-    return root(q)
-
-
 def _hypotenuse(mean, q, n):
     return mean - (root(q) - math.sqrt(n) * mean.abs())
-
-
-def _delta_h(s, q, a, n):
-    return _hypotenuse(s / n, q, n)
-
-
-def _delta_h_abs(s, q, a, n):
-    return _hypotenuse(a / n, q, n)
 
 # %% ../../nbs/3_ndim/00_measures.ipynb #7ddc60a8
 def place(
@@ -216,18 +156,10 @@ def _matrices(G, n):
     return torch.stack(entries, -1).unflatten(-1, (n, n))
 
 
-def _minus_volume(G, n):
-    return -root(torch.linalg.det(_matrices(G, n)))
-
-
 def _minus_area(G, n):
     "Of the triangle of the three tips."
     u, v = (G[0, 0] + G[k, k] - 2 * G[0, k] for k in (1, 2))
     return -root(u * v - (G[1, 2] - G[0, 1] - G[0, 2] + G[0, 0]).square()) / 2
-
-
-def _leading_singular_value(G, n):
-    return root(torch.linalg.eigvalsh(_matrices(G, n))[..., -1])
 
 # %% ../../nbs/3_ndim/00_measures.ipynb #36a4b7db
 def _row(where, family, title, formula, equal, compute=None, **facts):
@@ -240,43 +172,53 @@ def _row(where, family, title, formula, equal, compute=None, **facts):
 # %% ../../nbs/3_ndim/00_measures.ipynb #d65c28b1
 # fmt: off
 MEASURES = Registry("measure", {  # Row or source, family, title, formula, score of equal vectors, function
-    "sst_sum": _row(1, "norm", "1 - summed SST", "1 - sum_f SST_f", "1", _one_minus_sst, link="1 - n + P/n"),
-    "l2norm": _row(2, "feature", "1 - spread", "1 - sum_f sqrt(SST_f)", "1", _one_minus,
-                   each=_spread, needs="sq"),
-    "mean_cosine": _row(3, "norm", "cosine to mean", "m.m/|m| = |m|", "1", _mean_length, link="sqrt(P)/n"),
-    "rms_feature": _row(4, "feature", "1 - mean spread", "1 - (1/F) sum_f sqrt(SST_f)", "1", _one_minus_mean,
-                        each=_spread, needs="sq"),
-    "sst_l2": _row(5, "feature", "1 - L2 of SST", "1 - sqrt(sum_f SST_f^2)", "1", _one_minus_root,
-                   each=_spread_squared, needs="sq"),
-    "norm_sum": _row(6, "feature", "sum of lengths", "1 - sum_f sqrt(q_f)", "1 - sqrt(n) |v|_1", _one_minus,
-                     each=_energy, needs="q"),
-    "sst": _row(7, "norm", "1 - SST", "1 - SST", "1", _one_minus_sst, link="1 - n + P/n"),
-    "sst_root": _row(8, "norm", "1 - root of SST", "1 - sqrt(SST)", "1", _one_minus_root_sst,
-                     link="1 - sqrt(n - P/n)"),
-    "sst_abs": _row(9, "norm", "1 - |SST|", "1 - sum_f |SST_f|", "1", _one_minus_sst, link="1 - n + P/n"),
-    "sst_feature": _row(10, "norm", "F - SST", "sum_f (1 - SST_f) = F - SST", "F", _features_minus_sst,
-                        link="F - n + P/n"),
-    "mean_norm_sq": _row(11, "norm", "length / $n^2$", "(1/n^2) |s|^2/|s|", "1/n", _mean_length_over_n,
-                         link="sqrt(P)/n**2"),
-    "sum_norm": _row(12, "norm", "length of sum", "|s|^2/|s|", "n", _length, link="sqrt(P)"),
-    "mean_norm": _row(13, "norm", "length of mean", "|s|/n", "1", _mean_length, link="sqrt(P)/n"),
-    "mean_dot": _row(14, "norm", "dot with mean", "sum_a x_a.m/|m| = |s|", "n", _length, link="sqrt(P)"),
+    "sst_sum": _row(1, "norm", "1 - summed SST", "1 - sum_f SST_f", "1",
+                    lambda P, Q, n, F: 1 - (Q - P / n), link="1 - n + P/n"),
+    "l2norm": _row(2, "feature", "1 - spread", "1 - sum_f sqrt(SST_f)", "1",
+                   lambda total, n, F: 1 - total, each=_spread, needs="sq"),
+    "mean_cosine": _row(3, "norm", "cosine to mean", "m.m/|m| = |m|", "1",
+                        lambda P, Q, n, F: root(P) / n, link="sqrt(P)/n"),
+    "rms_feature": _row(4, "feature", "1 - mean spread", "1 - (1/F) sum_f sqrt(SST_f)", "1",
+                        lambda total, n, F: 1 - total / F, each=_spread, needs="sq"),
+    "sst_l2": _row(5, "feature", "1 - L2 of SST", "1 - sqrt(sum_f SST_f^2)", "1",
+                   lambda total, n, F: 1 - root(total), needs="sq",
+                   each=lambda s, q, a, n: (q - s * s / n).clamp(min=0).square()),
+    "norm_sum": _row(6, "feature", "sum of lengths", "1 - sum_f sqrt(q_f)", "1 - sqrt(n) |v|_1",
+                     lambda total, n, F: 1 - total, each=lambda s, q, a, n: root(q), needs="q"),
+    "sst": _row(7, "norm", "1 - SST", "1 - SST", "1", lambda P, Q, n, F: 1 - (Q - P / n), link="1 - n + P/n"),
+    "sst_root": _row(8, "norm", "1 - root of SST", "1 - sqrt(SST)", "1",
+                     lambda P, Q, n, F: 1 - root(Q - P / n), link="1 - sqrt(n - P/n)"),
+    "sst_abs": _row(9, "norm", "1 - |SST|", "1 - sum_f |SST_f|", "1",
+                    lambda P, Q, n, F: 1 - (Q - P / n), link="1 - n + P/n"),
+    "sst_feature": _row(10, "norm", "F - SST", "sum_f (1 - SST_f) = F - SST", "F",
+                        lambda P, Q, n, F: F - (Q - P / n), link="F - n + P/n"),
+    "mean_norm_sq": _row(11, "norm", "length / $n^2$", "(1/n^2) |s|^2/|s|", "1/n",
+                         lambda P, Q, n, F: root(P) / n**2, link="sqrt(P)/n**2"),
+    "sum_norm": _row(12, "norm", "length of sum", "|s|^2/|s|", "n",
+                     lambda P, Q, n, F: root(P), link="sqrt(P)"),
+    "mean_norm": _row(13, "norm", "length of mean", "|s|/n", "1",
+                      lambda P, Q, n, F: root(P) / n, link="sqrt(P)/n"),
+    "mean_dot": _row(14, "norm", "dot with mean", "sum_a x_a.m/|m| = |s|", "n",
+                     lambda P, Q, n, F: root(P), link="sqrt(P)"),
     "leave_one_out": _row(15, "gram", "leave one out", "sum_a x_a.(s - x_a)/|s - x_a|", "n", _leave_one_out),
     "delta_h": _row(16, "feature", "hypotenuse", "sum_f [m_f - (sqrt(q_f) - sqrt(n) |m_f|)]", "sum_f v_f",
-                    _itself, each=_delta_h, needs="sq", flip="no"),
+                    lambda total, n, F: total, flip="no", needs="sq",
+                    each=lambda s, q, a, n: _hypotenuse(s / n, q, n)),
     "delta_h_abs": _row(17, "feature", "hypotenuse, |x|",
                         "sum_f [u_f - (sqrt(q_f) - sqrt(n) u_f)], u_f = mean_a |x_af|", "|v|_1",
-                        _itself, each=_delta_h_abs, needs="qa"),
+                        lambda total, n, F: total, needs="qa",
+                        each=lambda s, q, a, n: _hypotenuse(a / n, q, n)),
     "einsum": _row(18, "product", "product", "sum_f prod_a x_af", "sum_f v_f^n", flip="even n"),
     "pairwise": _row("CLIP over pairs (Radford et al. 2021)", "norm", "mean of pairs",
-                     "mean over a < b of x_a.x_b", "1", _mean_of_pairs, link="(P - n)/(n*(n - 1))"),
+                     "mean over a < b of x_a.x_b", "1",
+                     lambda P, Q, n, F: (P - Q) / (n * (n - 1)), link="(P - n)/(n*(n - 1))"),
     "symile": _row("Symile (Saporta et al. 2024); row 18", "product", "Symile", "sum_f prod_a x_af",
                    "sum_f v_f^n", flip="even n"),
     "gram_volume": _row("GRAM (Cicchetti et al. 2025)", "gram", "GRAM volume", "-sqrt(det G)", "0",
-                        _minus_volume),
+                        lambda G, n: -root(torch.linalg.det(_matrices(G, n)))),
     "triangle": _row("TRIANGLE (Cicchetti et al. 2025)", "gram", "TRIANGLE area",
                      "-area of the triangle of the tips", "0", _minus_area, only=3),
     "pmrl": _row("PMRL (Liu et al. 2025)", "gram", "PMRL", "leading singular value of the n x F matrix",
-                 "sqrt(n)", _leading_singular_value),
+                 "sqrt(n)", lambda G, n: root(torch.linalg.eigvalsh(_matrices(G, n))[..., -1])),
 })
 # fmt: on
