@@ -16,9 +16,12 @@ from brace_nb.as_printed.evaluation import (
     library_matrix,
     thesis_hsic,
 )
+from brace_nb.companion import PALETTE, style
 from brace_nb.evaluation import (
     HSIC_FORMS,
+    HSICForm,
     REPRESENTATIONS,
+    Representation,
     MinibatchCKA,
     StreamingCKA,
     cka,
@@ -681,3 +684,28 @@ def test_all_pairs_at_scales_whose_fourth_powers_do_not_exist(power, dtype):
     assert torch.equal(cka_matrix(moved, layers), cka_matrix(layers, layers))
     assert MinibatchCKA().update(layers, layers).out_of_range is False
     assert MinibatchCKA().update(moved, moved).out_of_range or abs(power) < 20
+
+
+# ---------------------------------------------------------------- a form, a representation in one cell
+
+
+def test_a_form_of_hsic_is_one_cell(monkeypatch):
+    facts = dict(title="rows of products", formula="sum_i (A B)_ii", cost="n^3", source="a test", color="red")
+
+    def compute(x, y, unbiased):
+        A, B = (similarity_index.centered_gram(v, unbiased) for v in (x, y))
+        return (A @ B).diagonal(dim1=-2, dim2=-1).sum(-1)
+
+    monkeypatch.setitem(HSIC_FORMS, "trace", HSICForm(**facts, compute=compute, matrices=True))
+    x, y = noise(9, 3), noise(9, 4, seed=1)
+    assert math.isclose(cka(x, y, form="trace"), cka(x, y), abs_tol=1e-12)
+    test_every_form_is_the_definition()
+    assert style(HSIC_FORMS["trace"])["color"] == PALETTE["red"]
+
+
+def test_a_representation_is_one_cell(monkeypatch):
+    last = Representation(title="last token", function=lambda h, at: h[:, -1], color="blue")
+    monkeypatch.setitem(REPRESENTATIONS, "last", last)
+    net, tokens = torch.nn.Sequential(torch.nn.Embedding(9, 4)), torch.arange(12).view(3, 4) % 9
+    found = layer_features(net, tokens, representation="last")["0"]
+    assert torch.equal(found, net[0](tokens)[:, -1]) and style(last)["color"] == PALETTE["blue"]

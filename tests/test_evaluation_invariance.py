@@ -5,8 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
+from brace_nb.companion import PALETTE, style
 from brace_nb.evaluation import (
     TRAJECTORIES,
+    Trajectory,
     firing,
     invariance_score,
     target_invariance,
@@ -225,3 +227,10 @@ def test_trajectories_start_with_the_picture_and_move_it():
     ).sum(0) @ np.arange(8)
     with pytest.raises(ValueError, match="trajectory must be one of"):
         trajectory(rgba, "mirror")
+
+
+def test_a_trajectory_is_one_cell(monkeypatch):
+    aside = Trajectory(title="down and right", views=((0, 1, 0, 0), (0, 1, 0.25, 0.25)), color="sky")
+    monkeypatch.setitem(TRAJECTORIES, "aside", aside)
+    test_trajectories_start_with_the_picture_and_move_it()
+    assert style(aside)["color"] == PALETTE["sky"]

@@ -9,8 +9,10 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import spearmanr
 
 from brace_nb.as_printed.evaluation import thesis_sigma
+from brace_nb.companion import PALETTE, style
 from brace_nb.evaluation import (
     STABILITY,
+    StabilityIndex,
     instability,
     jaccard_stability,
     near_and_far,
@@ -148,3 +150,16 @@ def test_spearman_equals_scipy_and_its_interval_covers():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_an_index_of_stability_is_one_cell(monkeypatch):
+    facts = dict(formula="|intersection|/|union|", source="a test", identical=1.0, random=0.0, color="green")
+    index = StabilityIndex(
+        title="all in common",
+        function=lambda sets, vocabulary: len(set.intersection(*map(set, sets))) / len(set().union(*sets)),
+        **facts,
+    )
+    monkeypatch.setitem(STABILITY, "common", index)
+    assert STABILITY["common"].function([[1, 2], [2, 3]], 9) == 1 / 3
+    test_stability_indices_equal_plain_loops()
+    assert style(index)["color"] == PALETTE["green"]

@@ -17,10 +17,10 @@ __getattr__, __dir__, __all__ = lazy(
     tuple_geometry="mean_similarity tuple_similarity tuple_auc",
     similarity_index="HSIC_FORMS HSICForm hsic cka null_sd cka_z permuted_cka hollow_gram centered_gram",
     layer_pairs="cka_matrix MinibatchCKA StreamingCKA",
-    layers="layer_features compare_models ModelComparison REPRESENTATIONS end_positions",
-    invariance="firing target_invariance invariance_score TRAJECTORIES trajectory",
+    layers="layer_features compare_models ModelComparison REPRESENTATIONS Representation end_positions",
+    invariance="firing target_invariance invariance_score TRAJECTORIES Trajectory trajectory",
     tokens="token_distances near_and_far instability jaccard_stability nogueira_stability STABILITY "
-    "token_scores spearman_interval",
+    "StabilityIndex token_scores spearman_interval",
     report_inputs="draw_split caption_groups",
     report="evaluate_files report_text",
 )

@@ -40,7 +40,7 @@ def _view_rows(h, items):
         raise ValueError(f"items must be numbered without gaps; got no view of {gaps}.")
     return h.cpu().double().numpy(), items.astype(np.int64), count
 
-
+# %% ../../nbs/5_evaluation/09_invariance.ipynb #48a45628
 def _classes(labels, count):
     "Class number of each item and the number of classes."
     labels = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)

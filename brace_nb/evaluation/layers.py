@@ -45,10 +45,6 @@ def end_positions(
     return tokens.argmax(-1)
 
 # %% ../../nbs/5_evaluation/08_layers.ipynb #0a9ffc7c
-def _flat(h, at):
-    return h.flatten(1)
-
-
 def _mean(h, at):
     "Mean of tokens of (B, S, D), or of places of (B, C, H, W)."
     return h if h.ndim < 3 else h.mean(1) if h.ndim == 3 else h.flatten(2).mean(2)
@@ -57,14 +53,6 @@ def _mean(h, at):
 def _valid(h, at):
     keep = (torch.arange(h.shape[1], device=h.device) <= at[:, None])[..., None]
     return (h * keep).sum(1) / keep.sum(1)
-
-
-def _end_token(h, at):
-    return h[torch.arange(len(h), device=h.device), at]
-
-
-def _first_token(h, at):
-    return h[:, 0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +65,13 @@ class Representation(Entry):
 
 # fmt: off
 REPRESENTATIONS = Registry("representation", {
-    "flatten": Representation(title="every value, padding included (what torch_cka does)", function=_flat),
+    "flatten": Representation(title="every value, padding included (what torch_cka does)",
+                              function=lambda h, at: h.flatten(1)),
     "mean": Representation(title="mean over tokens, or over places of a picture", function=_mean),
     "valid": Representation(title="mean over tokens up to the end token", function=_valid, needs_end=True),
-    "eot": Representation(title="end token, as a CLIP text tower", function=_end_token, needs_end=True),
-    "cls": Representation(title="first token, as a vision transformer", function=_first_token),
+    "eot": Representation(title="end token, as a CLIP text tower", needs_end=True,
+                          function=lambda h, at: h[torch.arange(len(h), device=h.device), at]),
+    "cls": Representation(title="first token, as a vision transformer", function=lambda h, at: h[:, 0]),
 })
 # fmt: on
 

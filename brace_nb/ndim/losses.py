@@ -243,8 +243,12 @@ def _label_inputs(labels, scores):
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #8e58e997
 @checked(
-    xs=many, kind=one_of(KINDS), scale=positive, bias=number,
-    label_smoothing=_smoothing, streaming=_streaming,
+    xs=many,
+    kind=one_of(KINDS),
+    scale=positive,
+    bias=number,
+    label_smoothing=_smoothing,
+    streaming=_streaming,
     entries=size,
 )
 def cube_loss(
@@ -266,7 +270,9 @@ def cube_loss(
     entry = KINDS[kind]
     if not entry.cube and (regions is not None or weights is not None):
         cubes = ", ".join(k for k, other in KINDS.items() if other.cube)
-        raise ValueError(f"regions belong to the cube; got some for `{kind}`, which does not use it. Choose {cubes}.")
+        raise ValueError(
+            f"regions belong to the cube; got some for `{kind}`, which does not use it. Choose {cubes}."
+        )
     scores = CubeScores(xs, *(measure, normalize, shrink) if entry.cube else ("pairwise", normalize))
     _check_one_size(scores)
     scale, bias = (torch.as_tensor(t, dtype=scores.dtype, device=scores.device) for t in (scale, bias))
