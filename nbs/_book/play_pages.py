@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 import registries
-from sources import HERE, ROOT, SOURCE, escaped, plain, put, raw, title_of, toctree
+from sources import HERE, ROOT, SOURCE, escaped, plain, put, raw, title_of, toctree, wide
 
 SCRIPTS = ("play.js", "registries.js")  # what all pages read before their own script
 WIDTH = 520  # pixels of a card's picture
@@ -68,7 +68,7 @@ def write() -> None:
     for name in names():
         about, text = read(name)
         text = text.replace("@PAGE@\n", "\n".join(raw(*place(name))))
-        put(f"play/{name}.md", f"---\nhide-toc: true\n---\n\n# {about['title']}\n{text}")
+        put(f"play/{name}.md", "\n".join(wide(about["title"], text.lstrip())))
     page = ["# Play", "", "Pages that compute in your browser; nothing is sent anywhere.", "", *cards()]
     put("play/index.md", "\n".join([*page, *toctree(*names())]))
     registries.write()
