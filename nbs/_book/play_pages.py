@@ -7,6 +7,7 @@ are named, or of all that have none; data come from the last `make book`.
 """
 
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -102,7 +103,7 @@ def picture(name: str, browser: str, folder: Path) -> None:
 
 def main(wanted: list[str]) -> int:
     "Take the pictures that are asked for, or those that are missing."
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    browser = os.environ.get("BRACE_NB_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
     missing = [name for name in names() if not (HERE / f"static/play_{name}.webp").exists()]
     if browser is None:
         print("no picture was taken, because there is no Chromium: `apt-get install chromium`")

@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 SOURCE = ROOT / "data/derived/book/src"
 KEPT: set[Path] = set()  # Files of this run; the others are deleted at its end
 
+OWN_DATA = "7_companion/13e_public_data"  # the lesson on them (MERGE: 7_companion/13a_public_pieces)
 PARTS = {  # Folder below nbs: title, what it is about, the figure, or the lesson, whose picture stands for it
     "0_core": (
         "Core",
@@ -63,7 +64,7 @@ PARTS = {  # Folder below nbs: title, what it is about, the figure, or the lesso
     "9_paper": (
         "On the sources' own data",
         "Experiments for readers who have the sources' data and weights; no lessons.",
-        "7_companion/13e_public_data",
+        OWN_DATA,
     ),
 }
 SOURCES = {  # Of the ledger: name, chapter
