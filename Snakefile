@@ -4,7 +4,6 @@
 import json, shlex, sys
 from brace_nb.companion import (
     expected_seconds, find_experiments, fingerprint, known_seconds, priorities, quick_figure, resources_of,
-    seconds_elsewhere,
 )
 from brace_nb.core import write_atomic
 
@@ -12,7 +11,7 @@ PROFILE = str(config.get("profile", "cpu"))
 MAIN = "from brace_nb.companion.cli import main; main()"
 FORCE = ["--force"] if int(config.get("force", 0)) else []
 FOUND = find_experiments(PROFILE, {})
-SECONDS = expected_seconds(FOUND, known_seconds(PROFILE), seconds_elsewhere(PROFILE))
+SECONDS = expected_seconds(FOUND, known_seconds(FOUND))
 ORDER, FIRST = priorities(FOUND, SECONDS), quick_figure(FOUND, SECONDS)
 MOST = max((e.threads for e in FOUND.values()), default=1)
 

@@ -144,7 +144,7 @@ def test_a_function_is_a_method(shape):
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda: AssignmentNetwork("mlp", (3, 3)), "Choose one of linear, transformer, exchangeable"),
+        (lambda: AssignmentNetwork("mlp", (3, 3)), "must be one of linear, transformer, exchangeable"),
         (
             lambda: AssignmentNetwork("linear", (3, 3))(torch.ones(2, 3, 4)),
             r"weights for 3 x 3 matrices; got \(3, 4\)",

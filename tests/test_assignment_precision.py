@@ -237,7 +237,7 @@ def test_break_ties_is_exact_and_bounded():
         assert torch.equal(
             total_score(q, to_matrix(tied.rows, tied.cols, x.shape)), assign(q, True).total
         )  # still an optimum of the rounded matrix
-    with pytest.raises(ValueError, match="unknown methods"):
+    with pytest.raises(ValueError, match="a method must be one of exact"):
         precision_study(x, methods=("v9",))
     with pytest.raises(ValueError, match=r"\(matrices, h, w\)"):
         precision_study(x[0])

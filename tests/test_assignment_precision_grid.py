@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brace_nb.assignment import DISTRIBUTION_TITLES, PrecisionGrid
+from brace_nb.assignment import DISTRIBUTIONS, PrecisionGrid
 from brace_nb.as_printed.assignment import legacy_scores_from_counts
 
 FORMATS, METHODS = ["fp32", "e4m3", "e5m2"], ["exact", "greedy_delta"]
@@ -22,7 +22,7 @@ def stored(tmp_path_factory):
         gap=rng.random(SIZE),
         certified=rng.random(SIZE),
     )
-    names = dict(kinds=list(DISTRIBUTION_TITLES), formats=FORMATS, methods=METHODS)
+    names = dict(kinds=list(DISTRIBUTIONS), formats=FORMATS, methods=METHODS)
     np.savez(folder / "grid.npz", **names, heights=[2, 3], widths=[2, 3, 4], **arrays)
     return folder, arrays
 

@@ -17,8 +17,9 @@ from scipy.optimize import linear_sum_assignment
 from brace_nb.assignment import (
     METHODS,
     PRESETS,
+    AssignmentMethod,
+    Parameter,
     SELECTIONS,
-    SOFT_METHODS,
     assign,
     cost_of_picking,
     costs_to_scores,
@@ -32,6 +33,8 @@ from brace_nb.assignment import (
     to_matrix,
     upper_bound,
 )
+from brace_nb.companion import PALETTE, style
+from brace_nb.core.arguments import count
 
 quick = settings(max_examples=80, deadline=None)
 VALID = [
@@ -314,7 +317,7 @@ def test_methods_one_and_two_are_equal(preset):
 
 
 def test_recursion_does_not_overflow():
-    "Unscaled float32 with factor 1 overflows after 110 steps (E16)."
+    "Unscaled float32 with factor 1 overflows after 110 steps."
     a = assign(sample_matrices("uniform", (2, 150, 150)), True, "recursive_top2", **PRESETS["v2"])
     assert a.cols.unique().numel() > 50 and a.total.isfinite().all()
 
@@ -426,7 +429,7 @@ def test_gumbel_noise_is_fresh_and_exponential_race():
     assert torch.allclose(share, torch.tensor([0.0, 1, 2]).softmax(-1), atol=0.015)
 
 
-@pytest.mark.parametrize("method", SOFT_METHODS)
+@pytest.mark.parametrize("method", [m for m in METHODS if METHODS[m].gradient])
 @pytest.mark.parametrize("shape", [(4, 4), (3, 6), (6, 3)])
 def test_straight_through_gradient(method, shape):
     "The gradient is that of the soft matrix, by finite differences with the noise and the rounds held fixed."
@@ -722,20 +725,20 @@ def test_resample():
         (lambda: assign([[math.nan, 1], [0, 1]]), "NaN"),
         (lambda: assign([1.0, 2]), r"\(\.\.\., rows, columns\)"),
         (lambda: assign([["a"]]), "real numbers"),
-        (lambda: assign([[1.0]], method="hungarian"), "Choose one of exact, greedy_delta, greedy_best"),
-        (lambda: assign([[1.0]], select="best"), "Choose one of argmax, union, topk, stepped"),
+        (lambda: assign([[1.0]], method="hungarian"), "must be one of exact, greedy_delta, greedy_best"),
+        (lambda: assign([[1.0]], select="best"), "must be one of argmax, union, topk, stepped"),
         (lambda: assign([[math.inf, math.inf], [1, 1]]), "no assignment without a forbidden cell"),
         (lambda: match_batch(np.full((2, 3, 2), math.inf), [1, 1]), r"got images \[0, 1\] without"),
         (lambda: assign([[-math.inf, 1]]), "flip `maximize`"),
         (lambda: assign([[1.0]], lookahead=1), "whole number >= 2"),
-        (lambda: assign([[1.0]], factor=0), "`factor` is a positive"),
+        (lambda: assign([[1.0]], factor=0), "factor must be a finite number > 0"),
         (lambda: assign([[1.0]], steps=-1), "whole number >= 0"),
-        (lambda: assign([[1.0]], temperature=-1.0), "positive"),
+        (lambda: assign([[1.0]], temperature=-1.0), "temperature must be a finite number > 0"),
         (
             lambda: straight_through_assignment(torch.ones(2, 2), method="greedy_best"),
-            "no straight-through gradient; got method 'greedy_best'. Choose one of gumbel, sinkhorn",
+            "method 'greedy_best' has no straight-through gradient. Choose one of gumbel, sinkhorn",
         ),
-        (lambda: straight_through_assignment(torch.ones(2, 2).int()), "floating-point tensor"),
+        (lambda: straight_through_assignment(torch.ones(2, 2).int()), "floating point"),
         (lambda: match_batch(np.zeros((2, 3, 4)), [1, 1]), "sum to the annotations"),
         (lambda: match_batch(np.zeros((2, 3, 4)), [1, 3], "images"), "image, batch"),
         (lambda: match_batch(np.zeros((2, 3, 4)), [1, 3], "batch"), "4 queries; got 3"),
@@ -748,19 +751,47 @@ def test_bad_input(call, says):
         call()
 
 
-def test_soft_methods_are_those_with_a_gradient():
-    assert set(SOFT_METHODS) == {name for name, m in METHODS.items() if m.gradient}
-
-
 def test_options_are_checked_every_time():
-    for _ in range(2):  # what was right once is remembered, with its type
-        assert assign([[1.0]], steps=10).valid
-        for bad in (dict(steps=10.0), dict(lookahead=2.0), dict(sweeps=-1), dict(coldest=math.inf)):
-            with pytest.raises(ValueError, match="got"):
-                assign([[1.0]], **bad)
+    assert assign([[1.0]], steps=10).valid
+    for bad in (dict(steps=10.0), dict(lookahead=2.0), dict(coldest=math.inf), dict(seed=None)):
+        with pytest.raises(ValueError, match="got"):
+            assign([[1.0]], **bad)
+    with pytest.raises(ValueError, match="sweeps must be a whole number"):
+        assign([[1.0]], method="greedy_best", sweeps=-1)
+    with pytest.raises(TypeError, match="no option 'stesp'"):
+        assign([[1.0]], stesp=10)
 
 
 def test_every_method_documents_itself():
     for name, m in METHODS.items():
-        assert m.says and m.source and callable(m.solve), name
-    assert "select" in inspect.signature(assign).parameters and "seed" in inspect.signature(assign).parameters
+        assert m.title and m.says and m.source and callable(m.solve), name
+    told = inspect.signature(assign).parameters
+    for name, p in ((name, p) for m in METHODS.values() for name, p in m.parameters.items()):
+        assert told[name].default == p.default and p.says
+
+
+def test_a_method_is_added_in_one_place(monkeypatch):
+    "An entry is known to the call, with its own option, to the lists of these tests and to the figures."
+
+    def diagonal(x, sign, o):
+        rows = torch.arange(min(x.shape[-2:])).expand(len(x), -1)
+        return rows, (rows + o["shift"]) % x.shape[-1], None
+
+    shift = Parameter(0, lambda value, name: count(value, name), "columns further right")
+    facts = dict(says="cells of a diagonal", source="these tests", parameters=dict(shift=shift), valid=True)
+    monkeypatch.setitem(
+        METHODS, "diagonal", AssignmentMethod(diagonal, title="diagonal", color="red", marker="<", **facts)
+    )
+    C = np.arange(9.0).reshape(3, 3)
+    a = assign(C, method="diagonal", shift=1)
+    assert (
+        a.valid
+        and a.cols.tolist() == [1, 2, 0]
+        and a.total == 12
+        and assign(C, method="diagonal").total == 12
+    )
+    with pytest.raises(ValueError, match="shift must be"):
+        assign(C, method="diagonal", shift=-1)
+    test_batch_equals_loop("diagonal", (5, 4, 7))
+    test_a_matrix_without_an_assignment_in_a_batch_is_marked("diagonal", (5, 4, 4), np.asarray)
+    assert style(METHODS["diagonal"]) == dict(color=PALETTE["red"], marker="<", linestyle="-")

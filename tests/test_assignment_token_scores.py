@@ -187,7 +187,7 @@ def test_given_encoder():
         (lambda x: lisascore([x.astype(int)], [x]), "floating point"),
         (lambda x: lisascore([x * np.nan], [x]), "finite"),
         (lambda x: lisascore([x, "a"], [x, x]), "are numbers"),
-        (lambda x: lisascore([x], [x], method="hungarian"), "unknown method"),
+        (lambda x: lisascore([x], [x], method="hungarian"), "method must be one of"),
         (lambda x: lisascore([x], [x], idf="all"), "None, 'references'"),
         (lambda x: lisascore([x], [x], idf="references"), "needs token ids"),
         (lambda x: lisascore([x], [x], idf=([np.ones(2)], [np.ones(3)])), "one finite number"),

@@ -10,8 +10,7 @@ from brace_nb.assignment import (
     ARCHITECTURES,
     SIX_LAYER_NETWORKS,
     AssignmentNetwork,
-    NetworkStack,
-    SixLayerStack,
+    SixLayerNetwork,
     compare_methods,
     diagonal_hit_rate,
     optimal_matrix,
@@ -20,6 +19,7 @@ from brace_nb.assignment import (
     train_networks,
     train_six_layers,
 )
+from brace_nb.core import Stack
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -78,20 +78,17 @@ def test_diagonal_hits():
 
 @pytest.mark.parametrize("network", SIX_LAYER_NETWORKS)
 def test_stack_equals_one_network(network):
-    stack, x = (
-        SixLayerStack([3, 5, 3], n=4, network=network),
-        torch.randn(3, 2, 16, generator=torch.Generator().manual_seed(0)),
-    )
-    y = stack(x)
-    for i in range(3):
-        z = x[i]
-        for w, b, act in zip(stack.weights, stack.biases, SIX_LAYER_NETWORKS[network]):
-            z = z @ w[i] + b[i]
+    alone = [SixLayerNetwork(seed, n=4, network=network) for seed in (3, 5, 3)]
+    x = torch.randn(3, 2, 16, generator=torch.Generator().manual_seed(0))
+    y = Stack(alone)(x)
+    for z, one, found in zip(x, alone, y):
+        assert torch.allclose(found, one(z), atol=1e-6)
+        for w, b, act in zip(one.weights, one.biases, SIX_LAYER_NETWORKS[network]):
+            z = z @ w + b
             z = {"relu": torch.relu, "sigmoid": torch.sigmoid, "softmax": lambda z: z.softmax(-1)}[act](z)
-        assert torch.allclose(y[i], z.reshape(2, 4, 4), atol=1e-6)
-    assert torch.equal(stack.weights[0][0], stack.weights[0][2]) and not torch.equal(
-        stack.weights[0][0], stack.weights[0][1]
-    )
+        assert torch.allclose(found, z.reshape(2, 4, 4), atol=1e-6)
+    first, other, again = (one.weights[0] for one in alone)
+    assert torch.equal(first, again) and not torch.equal(first, other)
 
 
 def test_training_is_separate_and_repeats():
@@ -121,10 +118,10 @@ def test_training_is_separate_and_repeats():
 
 def test_unknown_networks_are_named():
     for call in (
-        lambda: SixLayerStack([0], network="deep"),
+        lambda: SixLayerNetwork(0, network="deep"),
         lambda: train_six_layers([{}], [0], network="deep"),
     ):
-        with pytest.raises(ValueError, match="Choose one of thesis, baseline"):
+        with pytest.raises(ValueError, match="must be one of thesis, baseline"):
             call()
 
 
@@ -146,15 +143,16 @@ def test_networks_that_learn_together_learn_as_alone():
         assert together[i].network is made[i] and not made[i].training
 
 
+@pytest.mark.parametrize("joined", (False, True))
 @pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_a_stack_is_its_networks(kind):
+def test_a_stack_is_its_networks(kind, joined):
     made = [AssignmentNetwork(kind, (5, 3), width=8, shared=s, seed=4).double() for s in (False, False)]
     for p in made[1].parameters():
         p.data.mul_(1.5)
-    stack, x = NetworkStack(made), sample_matrices("uniform", (2, 6, 5, 3), 1).double()
+    stack, x = Stack(made, joined), sample_matrices("uniform", (2, 6, 5, 3), 1).double()
     found, expected = stack(x), torch.stack([n(y) for n, y in zip(made, x)])
     assert torch.allclose(found, expected) and not torch.allclose(found[0], found[1])
-    gradients = torch.autograd.grad(found.sin().sum(), stack.parameters())
+    gradients = torch.autograd.grad(found.sin().sum(), list(stack.parameters()))
     alone = [p for n in made for p in n.parameters()]
     own = torch.autograd.grad(expected.sin().sum(), alone)
     assert sum(g.square().sum() for g in gradients) == pytest.approx(

@@ -1,6 +1,7 @@
-"The recipes for databases against real servers: the ranking of `nearest`, ties included."
+"The lesson's recipes for databases against real servers: the ranking of `nearest`, ties included."
 
 import glob
+import json
 import os
 import shutil
 import sqlite3
@@ -11,8 +12,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brace_nb.codes import RECIPES, bit_strings, code_literals, fill_sqlite, nearest, pack, search_sqlite
+from brace_nb.codes import bit_strings, nearest, pack
 from made_codes import random_codes
+
+LESSON = Path(__file__).parents[1] / "nbs/2_codes/05b_databases.ipynb"
+
+
+def lesson():
+    "Names that the lesson defines, from its imports, tables and functions."
+    cells = [
+        "".join(c["source"]) for c in json.loads(LESSON.read_text())["cells"] if c["cell_type"] == "code"
+    ]
+    names = {}
+    for cell in cells:
+        if cell.startswith(("#| hide\nimport", "RECIPES", "def ")):
+            exec(cell, names)
+    return names
+
+
+TAUGHT = lesson()
+RECIPES, code_literals, fill_sqlite, search_sqlite = (
+    TAUGHT[name] for name in ("RECIPES", "code_literals", "fill_sqlite", "search_sqlite")
+)
 
 DIM, TOP = 72, 8
 
@@ -71,8 +92,6 @@ def test_texts_of_codes():
     code[0, [1, 7]] = True
     assert bit_strings(code) == ["01000001"] and pack(code).tolist() == [[130]]
     assert code_literals(code, "list") == ["[1, 7]"] and code_literals(code, "array") == ["{1, 7}"]
-    with pytest.raises(ValueError, match="'json'"):
-        code_literals(code, "json")
     with pytest.raises(ValueError, match="uint8"):
         bit_strings(pack(code))
 
@@ -124,13 +143,14 @@ def literal(text, kind):
 def in_postgresql(psql, name, more=""):
     "What a recipe finds for each query."
     (codes, asked), recipe = library(), RECIPES[name]
-    texts = [literal(text, recipe.query) for text in code_literals(codes, recipe.query)]
+    texts = [literal(text, recipe["query"]) for text in code_literals(codes, recipe["query"])]
     rows = ",".join(f"({i},{text})" for i, text in enumerate(texts))
-    fill = f"DROP TABLE IF EXISTS code; {recipe.create.format(dim=DIM)} INSERT INTO code VALUES {rows};"
+    create = recipe["create"].format(dim=DIM)
+    fill = f"DROP TABLE IF EXISTS code; {create} INSERT INTO code VALUES {rows};"
     psql("SET client_min_messages = error;" + fill + more)
     found = []
-    for text in code_literals(asked, recipe.query):
-        sql = recipe.search.replace(":query", literal(text, recipe.query)).replace(":k", str(TOP))
+    for text in code_literals(asked, recipe["query"]):
+        sql = recipe["search"].replace(":query", literal(text, recipe["query"])).replace(":k", str(TOP))
         lines = [line.split(",") for line in psql(sql + ";").splitlines()]
         found.append([(int(i), float(s)) for i, s in lines])
     return found, expected(codes, asked)
@@ -157,7 +177,7 @@ def test_postgresql_pgvector(psql):
 def test_postgresql_reads_a_csv_file_of_codes(psql):
     has(psql, "intarray")
     codes, _ = library()
-    psql("DROP TABLE IF EXISTS code;" + RECIPES["postgresql intarray"].create)
+    psql("DROP TABLE IF EXISTS code;" + RECIPES["postgresql intarray"]["create"])
     lines = "".join(f'{i},"{text}"\n' for i, text in enumerate(code_literals(codes, "array")))
     psql(f"COPY code FROM STDIN CSV;\n{lines}\\.\n")
     counted = psql("SELECT id, icount(bits) FROM code ORDER BY id;").split()
@@ -167,11 +187,11 @@ def test_postgresql_reads_a_csv_file_of_codes(psql):
 def test_psql_fills_in_the_names_of_a_recipe(psql):
     has(psql, "intarray")
     codes, asked = library()
-    psql("DROP TABLE IF EXISTS code;" + RECIPES["postgresql intarray"].create)
+    psql("DROP TABLE IF EXISTS code;" + RECIPES["postgresql intarray"]["create"])
     texts = enumerate(code_literals(codes, "array"))
     psql("INSERT INTO code VALUES " + ",".join(f"({i},'{text}')" for i, text in texts) + ";")
     query = code_literals(asked, "array")[0]
-    sql = f"\\set query '''{query}'''\n\\set k {TOP}\n" + RECIPES["postgresql intarray"].search + ";"
+    sql = f"\\set query '''{query}'''\n\\set k {TOP}\n" + RECIPES["postgresql intarray"]["search"] + ";"
     assert [int(line.split(",")[0]) for line in psql(sql).split()] == [
         i for i, _ in expected(codes, asked)[0]
     ]

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from brace_nb.codes import (
     BinaryHead,
     CodeEncoder,
+    RandomStart,
     TernaryHead,
     alignment_loss,
     binarize,
@@ -42,7 +43,7 @@ def recall_at_1(s):
     return float(((s >= s.diagonal()[:, None]).sum(-1) == 1).mean())
 
 
-SMALL = dict(dim=48, hidden=32)
+SMALL = dict(dim=48, start=RandomStart(hidden=32))
 
 
 def plain_fit(images, texts, dim, hidden, epochs, batch, seed, align=0.0, uniform=0.0, ternary=False):
@@ -87,7 +88,9 @@ def test_fit_is_the_recipe_of_the_post(options):
     more = dict(options)
     ternary = more.pop("ternary", False)
     losses, f, scale = plain_fit(images, texts, 16, 8, epochs=3, batch=32, seed=5, **options)
-    encoder = CodeEncoder(16, 8, ternary=ternary).fit(images, texts, epochs=3, batch_size=32, seed=5, **more)
+    encoder = CodeEncoder(16, ternary, start=RandomStart(hidden=8)).fit(
+        images, texts, epochs=3, batch_size=32, seed=5, **more
+    )
     assert [r["train"] for r in encoder.history] == pytest.approx(losses, rel=1e-4) and encoder.history[-1][
         "scale"
     ] == pytest.approx(scale, rel=1e-4)
@@ -276,12 +279,14 @@ def test_small_batches_and_the_incomplete_last_one():
 @pytest.mark.parametrize(
     "change, says",
     [
-        (dict(epochs=0), "got 0, 256, 0.01 and 0.9"),
-        (dict(batch_size=1), "20, 1,"),
-        (dict(learning_rate=0.0), "0.0 and"),
-        (dict(gamma=1.5), "and 1.5"),
+        (dict(epochs=-1), "epochs must be a whole number >= 0; got -1"),
+        (dict(batch_size=1), "batch_size must be a whole number >= 2; got 1"),
+        (dict(learning_rate=0.0), "learning_rate must be a finite number > 0; got 0.0"),
+        (dict(gamma=1.5), "gamma must be a number in (0, 1]; got 1.5"),
         (dict(patience=3), "Give `validation`"),
-        (dict(patience=0, validation="same"), "patience=0"),
+        (dict(patience=0, validation="same"), "patience must be a whole number >= 1; got 0"),
+        (dict(epoch=3), "got epoch"),
+        (dict(sharpness=1.0), "got sharpness"),  # an option of another start
         (dict(texts=np.ones((12, 20), np.float32)), "got 30 images and 12 texts"),
         (dict(texts=np.ones(30, np.float32)), "texts (30,)"),
         (dict(texts=np.ones((30, 20), complex)), "complex"),
@@ -338,23 +343,27 @@ def test_encoding_refuses():
         e.embed_texts(images)
     with pytest.raises(ValueError, match="not trained"):
         CodeEncoder().embed_texts(texts)
-    with pytest.raises(ValueError, match="positive widths"):
+    with pytest.raises(ValueError, match="dim must be a whole number >= 1"):
         CodeEncoder(dim=0)
+    with pytest.raises(ValueError, match="start must be a HeadStart"):
+        CodeEncoder(start="rotation")
 
 
 # ---------------------------------------------------------------- keeping
 @pytest.mark.parametrize("config", [dict(), dict(ternary=True, layers=0), dict(layers=2)])
 def test_heads_come_back_from_disk(tmp_path, config):
     images, texts = pairs_of_views(90, noise=1.0)
-    e = CodeEncoder(**SMALL, **config).fit(
-        images[:60], texts[:60], validation=(images[60:], texts[60:]), epochs=4, batch_size=30
+    e = (
+        CodeEncoder.preset("post", **SMALL)
+        .set_params(**config)
+        .fit(images[:60], texts[:60], validation=(images[60:], texts[60:]), epochs=4, batch_size=30)
     )
     for which in "best", "last":
         e.use(which).save(tmp_path / "heads")
         again = CodeEncoder.load(tmp_path / "heads")
-        assert (again.using, again.config, again.features, again.history, again.best_epoch) == (
+        assert again.get_params() == e.get_params()
+        assert (again.using, again.features, again.history, again.best_epoch) == (
             which,
-            e.config,
             e.features,
             e.history,
             e.best_epoch,
@@ -389,6 +398,10 @@ def test_loading_refuses_what_is_no_encoder(tmp_path):
     for name in "text", "tensors", "short", "strange":
         with pytest.raises(ValueError, match="is not what was expected"):
             CodeEncoder.load(tmp_path / name)
+    old = dict(format="brace_nb.CodeEncoder", version="1", about="{}")
+    save_file(dict(x=torch.zeros(3)), tmp_path / "old", metadata=old)
+    with pytest.raises(ValueError, match="version 1 of the format; fit and `save` it again"):
+        CodeEncoder.load(tmp_path / "old")
     assert not (tmp_path / "never").exists()
 
 
@@ -423,8 +436,10 @@ def test_callback_sees_each_epoch_and_its_notes_stay_in_the_history():
     def watch(encoder, row):
         row["again"] = encoder.loss(*held)
 
-    watched = CodeEncoder(16, 8).fit(x, y, validation=held, epochs=3, batch_size=32, callback=watch)
-    plain = CodeEncoder(16, 8).fit(x, y, validation=held, epochs=3, batch_size=32)
+    watched = CodeEncoder(16, start=RandomStart(hidden=8)).fit(
+        x, y, validation=held, epochs=3, batch_size=32, callback=watch
+    )
+    plain = CodeEncoder(16, start=RandomStart(hidden=8)).fit(x, y, validation=held, epochs=3, batch_size=32)
     assert [r["again"] for r in watched.history] == pytest.approx(
         [r["validation"] for r in watched.history], rel=1e-5
     )
@@ -433,9 +448,9 @@ def test_callback_sees_each_epoch_and_its_notes_stay_in_the_history():
 
 def test_encode_names_the_modality():
     x = np.random.default_rng(0).normal(size=(32, 8)).astype(np.float32)
-    encoder = CodeEncoder(16, 8).fit(x, x, epochs=1, batch_size=16)
+    encoder = CodeEncoder(16, start=RandomStart(hidden=8)).fit(x, x, epochs=1, batch_size=16)
     assert (encoder.encode(x, "text") == encoder.encode_texts(x)).all() and (
         encoder.encode(x) == encoder.encode_images(x)
     ).all()
-    with pytest.raises(ValueError, match="'image' or 'text'"):
+    with pytest.raises(ValueError, match="one of image, text"):
         encoder.encode(x, "audio")

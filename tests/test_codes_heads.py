@@ -133,8 +133,8 @@ def test_uniformity_gradient_and_extremes():
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda: BinaryHead(0, 4, 4), "in 0, hidden 4"),
-        (lambda: TernaryHead(4, 4, 4, layers=-1), "layers -1"),
+        (lambda: BinaryHead(0, 4, 4), "in_features must be"),
+        (lambda: TernaryHead(4, 4, 4, layers=-1), "layers must be a whole number >= 0; got -1"),
         (lambda: alignment_loss(torch.ones(3, 4), torch.ones(2, 4)), "got shapes (3, 4) and (2, 4)"),
         (lambda: uniformity_loss(torch.ones(1, 4)), "got (1, 4)"),
         (lambda: uniformity_loss(torch.ones(4)), "got (4,)"),

@@ -207,11 +207,14 @@ def faults(folder):
     yield "same.npy t.npy --bits 16".split(), "constant features"
     yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite; rows [3]"
     yield "i.npy short.npy --bits 16".split(), "150 images and 99 texts"
-    yield "i.npy slim.npy --bits 16".split(), "Use the preset 'post'"
+    yield "i.npy slim.npy --bits 16".split(), "preset 'post'"
     yield "i.npy t.npy --bits 0".split(), "bits must be"
     yield "i.npy t.npy --bits 16 --active 0".split(), "active must be"
     yield "i.npy t.npy --bits 16 --held 1.5".split(), "held must be"
-    yield "i.npy t.npy --bits 16 --preset other".split(), "preset must be one of auto, post, best, few"
+    yield (
+        "i.npy t.npy --bits 16 --preset other".split(),
+        "preset must be one of auto, post, rotation, best, few",
+    )
     yield "i.npy t.npy --bits 16 --form other".split(), "form must be one of packed, indices, tokens"
     yield "i.npy t.npy --bits 16 --owner owner.txt".split(), "owner.txt: owners are whole numbers"
     yield "i.npy t.npy --bits 16 --owner no.txt".split(), "no file no.txt"
@@ -251,7 +254,7 @@ def test_search_names_what_does_not_fit(tmp_path, capsys, monkeypatch):
         (["other.npy", "texts.npy", *encoder], "uint8 (n, 2)"),
         (["words.txt", "texts.npy", *encoder], "'c2'"),
         (["images.npy", "texts.npy", "--encoder", "images.npy"], "CodeEncoder.save"),
-        (["images.npy", "texts.npy", "--modality", "sound"], "one of text, image"),
+        (["images.npy", "texts.npy", "--modality", "sound"], "one of image, text"),
         (["images.npy", "texts.npy", "--top", 0], "top must be"),
     ):
         code, _, err = run(capsys, "search", *words)

@@ -59,7 +59,7 @@ def test_counting_bits_without_numpy_2(monkeypatch):
     [
         (lambda: pack(np.zeros((2, 8))), "bool; got float64"),
         (lambda: pack(torch.zeros(2, 8)), "bool; got float32"),
-        (lambda: unpack(np.zeros((2, 2), bool), 9), "packed codes must be uint8; got bool"),
+        (lambda: unpack(np.zeros((2, 2), bool), 9), "packed must be uint8; got bool"),
         (lambda: unpack(np.zeros((2, 2), np.uint8), 17), "17 dimensions pack into 3 bytes; got 2"),
         (lambda: unpack(np.full((2, 2), 255, np.uint8), 9), "bits after dimension 9 must be 0"),
         (lambda: pack_ternary(np.zeros((2, 8))), "int8; got float64"),

@@ -54,29 +54,33 @@ def test_kernel_memory_is_the_ridge_solution_in_plain_loops():
 
 def test_a_common_space_that_is_taken_over_is_the_one_that_is_fitted():
     x, y = views()
-    fresh = CodeEncoder(start="rotation", ridge=0.5, spread=1.0, **QUICK)
-    first = CodeEncoder(start="rotation", ridge=0.5, spread=1.0, **QUICK | dict(dim=8, epochs=0)).fit(x, y)
-    taken = CodeEncoder(**fresh.get_params()).fit(x, y, space_of=first)
+    fresh = CodeEncoder.preset("rotation", ridge=0.5, spread=1.0, **QUICK)
+    first = CodeEncoder.preset("rotation", ridge=0.5, spread=1.0, **QUICK | dict(dim=8, epochs=0)).fit(x, y)
+    taken = CodeEncoder(**fresh.get_params(deep=False)).fit(x, y, space_of=first)
     assert (taken.encode_images(x) == fresh.fit(x, y).encode_images(x)).all()
     assert (taken.encode_texts(y) == fresh.encode_texts(y)).all()
-    after = CodeEncoder(**fresh.get_params()).fit(x, y, space_of=fresh)  # what was learned is not taken over
+    after = CodeEncoder(**fresh.get_params(deep=False)).fit(
+        x, y, space_of=fresh
+    )  # what was learned is not taken over
     assert (after.encode_images(x) == fresh.encode_images(x)).all()
-    other = CodeEncoder(start="rotation", ridge=None, **QUICK).fit(x, y, space_of=first)
+    other = CodeEncoder.preset("rotation", ridge=None, **QUICK).fit(x, y, space_of=first)
     assert np.array_equal(other.common(x, y)[1], first.common(x, y)[1])  # its own options do not count
     with pytest.raises(ValueError, match="common space"):
-        CodeEncoder(start="rotation", **QUICK).fit(x, y, space_of=CodeEncoder())
+        CodeEncoder.preset("rotation", **QUICK).fit(x, y, space_of=CodeEncoder())
 
 
 def test_the_start_of_an_untrained_encoder_is_taken_over(monkeypatch):
     x, y = views()
-    options = dict(start="rotation", ridge=0.5, **QUICK)
-    fresh, start = (CodeEncoder(**options | dict(epochs=n)).fit(x, y) for n in (QUICK["epochs"], 0))
+    options = dict(ridge=0.5, **QUICK)
+    fresh, start = (
+        CodeEncoder.preset("rotation", **options | dict(epochs=n)).fit(x, y) for n in (QUICK["epochs"], 0)
+    )
     monkeypatch.setattr("brace_nb.codes.head_training.starting_rotation", None)  # not computed again
-    taken = CodeEncoder(**options).fit(x, y, space_of=start)
+    taken = CodeEncoder.preset("rotation", **options).fit(x, y, space_of=start)
     assert np.array_equal(taken.embed_images(x), fresh.embed_images(x))
     for other in (dict(dim=8), dict(seed=QUICK.get("seed", 0) + 1)):
         with pytest.raises(TypeError, match="callable"):
-            CodeEncoder(**options | other).fit(x, y, space_of=start)
+            CodeEncoder.preset("rotation", **options | other).fit(x, y, space_of=start)
 
 
 def test_objectives_against_plain_loops():
@@ -103,7 +107,7 @@ def test_targets_of_the_alignment_loss():
     assert losses["own"] <= losses["better"] + 1e-6
     grad = torch.autograd.grad(alignment_loss(x, y, target="own", detach=False), x)[0]
     assert grad.abs().max() < 1e-7
-    with pytest.raises(ValueError, match="'own' or 'mean'"):
+    with pytest.raises(ValueError, match="better, own, mean"):
         alignment_loss(x, y, target="other")
 
 
@@ -154,7 +158,7 @@ def test_rotation_heads_learn_and_come_back(tmp_path, change):
     assert e.score(images, texts) > 0.3
     e.save(tmp_path / "heads")
     again = CodeEncoder.load(tmp_path / "heads")
-    assert (again.encode_texts(texts) == e.encode_texts(texts)).all() and again.config == e.config
+    assert (again.encode_texts(texts) == e.encode_texts(texts)).all() and again.get_params() == e.get_params()
 
 
 @pytest.mark.parametrize("features, dim", [(24, 24), (24, 8), (96, 24), (24, 48)])
@@ -195,6 +199,18 @@ def test_the_estimator_of_scikit_learn():
     assert search.best_params_ == dict(dim=16)
     with pytest.raises(ValueError, match="got lr"):
         e.set_params(lr=1)
+    nested = GridSearchCV(e, dict(training__epochs=[0, 2], start__ridge=[None, 0.5]), cv=2)
+    assert set(nested.fit(images, texts).best_params_) == {"training__epochs", "start__ridge"}
+    assert clone(e).set_params(epochs=3).get_params()["training__epochs"] == 3  # a field by its own name
+
+
+def test_presets_change_only_what_they_name():
+    post, best, few = (CodeEncoder.preset(name).get_params() for name in ("post", "best", "few"))
+    assert post == CodeEncoder().get_params()
+    changed = {k for k in best if best[k] != few[k]}
+    assert changed == {"dim", "most", "training", "training__epochs", "training__learning_rate"}
+    again = CodeEncoder.preset("best", epochs=60, learning_rate=1e-2, dim=512, most=20)
+    assert again.get_params() == few
 
 
 def test_bad_input_is_named():

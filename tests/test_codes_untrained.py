@@ -9,7 +9,7 @@ from brace_nb.codes import CodeEncoder, untrained_heads
 def trained():
     random = np.random.default_rng(0)
     views = [random.normal(size=(64, f)).astype(np.float32) for f in (6, 5)]
-    return CodeEncoder(dim=16, hidden=8).fit(*views, epochs=3, batch_size=16), views
+    return CodeEncoder.preset("post", dim=16, hidden=8).fit(*views, epochs=3, batch_size=16), views
 
 
 def test_untrained_heads_have_the_shapes_and_none_of_the_training():

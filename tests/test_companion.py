@@ -368,7 +368,7 @@ def finished(project, name, figures, seconds=1.0, timed=False, **inputs):
             files[f"figures/{file}"] = digest(out / file)
     run = dict(seconds=seconds, dirty=False, commit="c")
     (e.folder / "out").mkdir(parents=True, exist_ok=True)
-    (e.folder / "out/result.json").write_text(json.dumps(dict(files=files, run=run)))
+    (e.folder / "out/result.json").write_text(json.dumps(dict(files=files, run=run, fingerprint={})))
     return e
 
 

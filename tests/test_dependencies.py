@@ -230,11 +230,6 @@ def a_kernel(tree):
     a_number(line for f in functions(tree) if f.decorator_list for line in f.body)
 
 
-def a_kernel_found_by_name(tree):
-    "The body of a function without decorator, which a table of kernels compiles."
-    a_number(line for f in functions(tree) if not f.decorator_list for line in f.body)
-
-
 def a_registry_entry(tree):
     "What a key of a table stands for."
     table = first(tree.body, lambda n: isinstance(n, ast.Assign) and isinstance(n.value, ast.Dict)).value
@@ -262,8 +257,8 @@ def a_class_attribute(tree):
 MUTATIONS = [  # what, in which module, an experiment that runs it, one that does not
     (a_kernel, "codes.projection_kernels", "codes/optimum", "assignment/attribution"),
     (a_kernel, "codes.similarity_kernels", "codes/matching", "ndim/distance"),
-    (a_kernel_found_by_name, "assignment.kernels", "assignment/attribution", "codes/optimum"),
-    (a_kernel_found_by_name, "assignment.exact_kernels", "assignment/loss_gradients", "ndim/statistics"),
+    (a_kernel, "assignment.kernels", "assignment/attribution", "codes/optimum"),
+    (a_kernel, "assignment.exact_kernels", "assignment/loss_gradients", "ndim/statistics"),
     (a_registry_entry, "assignment.losses", "assignment/loss_gradients", "codes/optimum"),
     (a_registry_entry, "ndim.statistics", "ndim/statistics", "assignment/attribution"),
     (a_registry_entry, "ndim.measures", "ndim/benchmark", "codes/optimum"),
@@ -271,7 +266,7 @@ MUTATIONS = [  # what, in which module, an experiment that runs it, one that doe
     (a_decorator, "assignment.methods", "assignment/metrics", "codes/optimum"),
     (a_default, "assignment.metrics", "assignment/metrics", "codes/optimum"),
     (a_default, "evaluation.similarity_index", "evaluation/cka_accuracy", "assignment/metrics"),
-    (a_class_attribute, "foundations.recipe", "foundations/encoder", "ndim/statistics"),
+    (a_class_attribute, "foundations.encoder_recipe", "foundations/encoder", "ndim/statistics"),
     (a_class_attribute, "ndim.measures", "ndim/gradient", "assignment/attribution"),
 ]
 

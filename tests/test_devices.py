@@ -115,7 +115,9 @@ def six_layers(device, precision="float32"):
 
 def heads(device, precision="float32"):
     x, y = drawn(60, 12).numpy(), drawn(60, 12, seed=1).numpy()
-    model = CodeEncoder(dim=16, epochs=2, batch_size=20, device=device, precision=precision).fit(x, y)
+    model = CodeEncoder.preset(
+        "post", dim=16, epochs=2, batch_size=20, device=device, precision=precision
+    ).fit(x, y)
     return [row["train"] for row in model.history]
 
 
@@ -316,7 +318,7 @@ def test_codes_on_a_device_are_searched_there(device, measure):
 
 def test_untrained_heads_are_the_same_on_every_device():
     x, y = drawn(30, 12).numpy(), drawn(30, 12, seed=1).numpy()
-    model = CodeEncoder(dim=16, epochs=1, batch_size=15).fit(x, y)
+    model = CodeEncoder.preset("post", dim=16, epochs=1, batch_size=15).fit(x, y)
     here = untrained_heads([model])[0].embed_images(x)
     with simulated_gpu():
         model.heads.to("cuda")

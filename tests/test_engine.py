@@ -12,21 +12,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from traced import executed, outside
 
 from brace_nb.companion import (
     code_closure,
     engine,
-    executed,
     find_experiments,
     fingerprint,
     locked,
     make,
-    outside,
     root,
     stale,
     warm_process,
@@ -96,7 +96,7 @@ def project(tmp_path, monkeypatch, forks):
     read = 'value = value + int((artifacts("two/a")/"x.txt").read_text())\n'
     notebook(tmp_path, "two/c", "value = 0", HEAD, read + draw["c"])
     monkeypatch.setenv("BRACE_NB_ROOT", str(tmp_path))
-    monkeypatch.setenv(engine.warm.VARIABLE, forks)
+    monkeypatch.setenv(engine.processes.VARIABLE, forks)
     return tmp_path
 
 
@@ -195,11 +195,10 @@ def test_narrow_jobs_do_not_keep_the_widest_waiting(project):
     notebook(project, "two/after", "value = 1", HEAD, 'value, artifacts("two/wide")')
     known = {"two/a": 3, "two/b": 1, "two/c": 3, "two/wide": 9, "two/after": 9}
     known |= {"two/n0": 12, "two/n1": 12}  # together more urgent than the widest, and neither alone
-    (project / "data/derived/cpu").mkdir(parents=True)
-    (project / "data/derived/cpu/seconds.json").write_text(json.dumps(known))
+    (project / "figures").mkdir()
+    (project / "figures/profiles.json").write_text(json.dumps(dict(cpu=dict(seconds=known))))
     said = run(project, "--cores", "2")
     assert said.returncode == 0, said.stdout + said.stderr
-    # a job that begins and ends within one look is only told as done
     told = re.findall(r"^\[.*left  (\S+): ", said.stdout, re.M)
     assert list(dict.fromkeys(told))[:2] == ["two/b", "two/wide"], said.stdout
 
@@ -419,11 +418,11 @@ def test_code_that_no_import_shows_is_refused(project):
     notebook(project, "two/d", "value = 1", hidden)
     result = job(project, "two/d")
     assert result.returncode == 1
-    assert (
-        "two/d ran code of brace_nb" in result.stderr and "brace_nb.toy.scaling, which its" in result.stderr
-    )
+    said = result.stdout
+    assert "two/d ran code of brace_nb" in said and "brace_nb.toy.scaling, which its" in said
 
 
+TESTS = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(root())])}  # where `traced` is
 CHEAP = ("ndim/statistics", "assignment/printed_metrics", "codes/first_descent")
 
 
@@ -439,26 +438,25 @@ def traces(tmp_path_factory):
         "    assert os.wait()[1] == 0, name\n"
         "else:\n"
         "    sys.exit()\n"
-        "from brace_nb.companion import find_experiments, root, run_notebook, traced\n"
+        "from brace_nb.companion import find_experiments, root, run_notebook\nfrom traced import traced\n"
         "e, path = find_experiments('smoke')[name], f'{sys.argv[1]}/{name.replace(\"/\", \"-\")}'\n"
         "around = functools.partial(traced, path, root() / 'brace_nb')\n"
         "run_notebook(e.path, path + '.ipynb', e.values, root(), around=around)\n"
         "os._exit(0)  # to take down what was imported takes as long as the run\n"
     )
-    surroundings = os.environ | {"BRACE_NB_RUN": str(folder / "run"), "MPLBACKEND": "agg"}
+    surroundings = os.environ | {"BRACE_NB_RUN": str(folder / "run"), "MPLBACKEND": "agg"} | TESTS
     subprocess.run([sys.executable, "-c", code, str(folder)], env=surroundings, check=True, timeout=480)
     return folder
 
 
 @pytest.mark.parametrize("name", CHEAP)
 def test_what_a_real_experiment_executes_lies_in_its_inputs(name, traces):
-    "Every function that its cells call; `BRACE_NB_TRACE=1 brace-nb figures --profile smoke` traces all."
+    "Every function that its cells call; `python tests/traced.py` traces all."
     experiment = find_experiments("smoke")[name]
     calls = traces / name.replace("/", "-")
     found = executed(calls, root())
     closure = code_closure(experiment.sources)
-    of_engine = {"brace_nb.companion.runner", "brace_nb.companion.trace"}
-    assert not outside({m: names for m, names in found.items() if m not in of_engine}, closure)
+    assert not outside({m: names for m, names in found.items() if m != "brace_nb.companion.runs"}, closure)
     parts = {module.split(".")[1] for module in found}
     assert {"companion", name.split("/")[0]} <= parts and sum(map(len, found.values())) > 10
     without = {m: d for m, d in closure.items() if not m.startswith(f"brace_nb.{name.split('/')[0]}.")}
@@ -471,7 +469,7 @@ def test_a_trace_sees_kernels_threads_forks_and_programs(project, tmp_path):
         "def threaded():\n    return 1\n\n\ndef forked():\n    return 1\n\n\ndef idle():\n    return 1\n"
     )
     code = (
-        "import os, subprocess, sys, threading\nfrom brace_nb.companion import traced\n"
+        "import os, subprocess, sys, threading\nfrom traced import traced\n"
         f"with traced({str(tmp_path / 'calls')!r}, {str(project / 'brace_nb')!r}):\n"
         "    from brace_nb.toy.kernels import forked, kernel, threaded\n    kernel(1)\n"
         "    thread = threading.Thread(target=threaded)\n    thread.start()\n    thread.join()\n"
@@ -479,23 +477,11 @@ def test_a_trace_sees_kernels_threads_forks_and_programs(project, tmp_path):
         "    program = 'from brace_nb.toy.others import triple; triple(1)'\n"
         "    subprocess.run([sys.executable, '-c', program], check=True)\n"
     )
-    subprocess.run([sys.executable, "-c", code], env=environment(project), cwd=project, check=True)
+    paths = {"PYTHONPATH": os.pathsep.join([str(project), str(Path(__file__).parent)])}
+    subprocess.run([sys.executable, "-c", code], env=environment(project) | paths, cwd=project, check=True)
     found = executed(tmp_path / "calls", project)
     assert found["brace_nb.toy.kernels"] == {"<module>", "kernel", "threaded", "forked"}
     assert found["brace_nb.toy.others"] == {"<module>", "triple"}
-
-
-def test_a_traced_run_counts_functions_and_refuses_what_no_import_shows(project, monkeypatch):
-    monkeypatch.setenv("BRACE_NB_TRACE", "1")
-    assert job(project, "two/a").returncode == 0
-    made = json.loads((project / "data/derived/cpu/runs/two/a/out/result.json").read_text())
-    assert made["run"]["functions"] > 5
-    hidden = "import os, subprocess, sys\nname = 'toy.' + 'scaling'\n"
-    hidden += "program = f'from brace' + f'_nb.{name} import double; double(1)'\n"
-    hidden += "subprocess.run([sys.executable, '-c', program], check=True); value"
-    notebook(project, "two/d", "value = 1", hidden)
-    result = job(project, "two/d")
-    assert result.returncode == 1 and "brace_nb.toy.scaling: <module>, double" in result.stderr
 
 
 def test_a_cell_that_never_ends_is_ended(project):
@@ -512,14 +498,8 @@ def test_an_interrupt_ends_a_scheduler_that_waits_for_its_jobs():
     scheduler, said = subprocess.Popen([sys.executable, "-S", "-c", stubborn], stdout=subprocess.PIPE), []
     scheduler.stdout.readline()
 
-    class Interrupted:
-        def look(self):
-            raise KeyboardInterrupt
-
-        def say(self, text, **_):
-            said.append(text)
-
-    assert engine._wait(scheduler, Interrupted(), patience=0.2) == 130
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+    assert engine._wait(scheduler, lambda text, **_: said.append(text), patience=0.2) == 130
     assert scheduler.returncode == -signal.SIGKILL and "continues from here" in said[0]
 
 
@@ -547,11 +527,11 @@ def test_a_job_on_a_full_disk_says_so_and_keeps_the_last_good_result(project):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); " + MAIN
     call = [sys.executable, "-c", "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); " + limit]
     own = {
-        k: v for k, v in environment(project).items() if k != engine.warm.VARIABLE
+        k: v for k, v in environment(project).items() if k != engine.processes.VARIABLE
     }  # no fork: the limit is its own
     how = dict(cwd=project, env=own, capture_output=True, text=True, timeout=120)
     failed = subprocess.run([*call, "job", "two/a"], **how)
-    assert failed.returncode == 1 and "File too large. Free some space" in failed.stderr
+    assert failed.returncode == 1 and "File too large. Free some space" in failed.stdout
     assert (project / "data/derived/cpu/runs/two/a/out/result.json").read_bytes() == before
     assert not list(project.rglob(".*.part"))
     assert job(project, "two/a").returncode == 0 and "two/a" not in waiting()

@@ -122,7 +122,7 @@ def test_blocks_of_rows_change_nothing(n, unbiased, monkeypatch):
     monkeypatch.setattr(
         long_rows, "strips", lambda n, layers: [[(i, min(i + 13, n))] for i in range(0, n, 13)]
     )
-    monkeypatch.setattr(long_rows, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(row_kernels, "MOST_NUMBERS", 1)
     monkeypatch.setattr(long_rows, "COLUMNS", 50)
     assert (cka_matrix(a, b, unbiased) - want).abs().max() < 1e-12
 
@@ -147,7 +147,7 @@ def test_long_rows_are_the_upper_half_of_centered_gram_matrices(groups, unbiased
 @pytest.mark.parametrize("dtype, close", [(torch.float64, 1e-11), (torch.float32, 2e-5)])
 def test_triangles_are_the_lower_half_of_centered_gram_matrices(groups, unbiased, dtype, close):
     layers = [noise(45, d, seed=d) + 3 for d in (1, 6, 6, 50)]
-    made = long_rows.Triangles(layers, unbiased, dtype, groups)
+    made = row_kernels.Triangles(layers, unbiased, dtype, groups)
     found = torch.cat([made.fill(group).clone() for group in groups], 1)
     rows, cols = np.tril_indices(45)
     for x, row, own, squares in zip(layers, found, made.own, made.squares):
@@ -424,11 +424,11 @@ def test_one_dead_batch_does_not_kill_a_layer():
         (lambda x: cka_matrix([x[None]], [x]), "Flatten"),
         (lambda x: cka(x[:, 0], x), "Flatten"),
         (lambda x: cka_matrix([], [x]), "empty"),
-        (lambda x: cka(x, x, form="f1"), "auto, gram"),
+        (lambda x: cka(x, x, form="f1"), "or auto. must be one of gram"),
         (lambda x: cka(x, x, False, "sums"), "unbiased estimate only"),
         (lambda x: cka(x, x, False, "ones"), "unbiased estimate only"),
         (lambda x: hsic(x[:1], x[:1], False), "at least 2 rows"),
-        (lambda x: permuted_cka(x[None], x[None]), "two matrices"),
+        (lambda x: permuted_cka(x[None], x[None]), "must have the shape"),
         (lambda x: null_sd(3), "at least 4"),
         (lambda x: StreamingCKA().update(x, x[:4]), "same rows"),
         (lambda x: cka(x.numpy().astype(str), x), "real numbers"),
@@ -562,7 +562,7 @@ def test_choosing_layers():
         layer_features(net, ids, "rare")
     with pytest.raises(ValueError, match="different numbers of samples"):
         layer_features(net, [(ids, False), (ids, True)])
-    with pytest.raises(ValueError, match="known: flatten"):
+    with pytest.raises(ValueError, match="representation must be one of flatten"):
         layer_features(net, ids, representation="EOT")
     assert clean(net)
 

@@ -213,7 +213,8 @@ def test_bad_input(call, message):
 def test_trajectories_start_with_the_picture_and_move_it():
     rgba = np.zeros((2, 8, 8, 4), np.uint8)
     rgba[0, 3:5, 3:5] = (200, 30, 10, 255)
-    for name, views in TRAJECTORIES.items():
+    for name, one in TRAJECTORIES.items():
+        views = one.views
         v = trajectory(rgba, name)
         assert v.shape == (2, len(views), 8, 8, 3) and v.dtype == np.uint8 and (v[1] == 255).all()
         assert np.abs(v[0, 0].astype(int) - np.where(rgba[0, ..., 3:] > 0, rgba[0, ..., :3], 255)).max() <= 1
@@ -222,5 +223,5 @@ def test_trajectories_start_with_the_picture_and_move_it():
     assert (255 - right[..., 1].astype(float)).sum(0) @ np.arange(8) > (
         255 - trajectory(rgba, "translation")[0, 0, ..., 1].astype(float)
     ).sum(0) @ np.arange(8)
-    with pytest.raises(ValueError, match="unknown trajectory"):
+    with pytest.raises(ValueError, match="trajectory must be one of"):
         trajectory(rgba, "mirror")

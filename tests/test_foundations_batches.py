@@ -288,9 +288,9 @@ def test_mixed_precision_is_close(tuples, tokenizer):
     "values,words",
     [
         (dict(steps=0), "steps"),
-        (dict(batch_size=1), "at least 2"),
+        (dict(batch_size=1), "batch_size must be a whole number >= 2"),
         (dict(learning_rate=0), "learning_rate"),
-        (dict(name_share=0.8, keyword_share=0.4), "sum"),
+        (dict(name_share=0.8, keyword_share=0.4), "at most 1"),
         (dict(token_dropout=1.0), "token_dropout"),
         (dict(initial_scale=0), "initial_scale"),
         (dict(zoom=-1), "zoom"),

@@ -247,10 +247,10 @@ def test_low_precision(loss, dtype, tolerance):
         ),
         (
             lambda: purushwalkam_gupta_loss(torch.ones(2, 2), torch.ones(2, 3, dtype=torch.bool), 1.0),
-            "positives must be",
+            "positives must have",
         ),
-        (lambda: barlow_twins_loss(torch.ones(1, 2), torch.ones(1, 2)), "at least two"),
-        (lambda: information_bottleneck(torch.ones(3, 1, 2), 2.0), "distortions"),
+        (lambda: barlow_twins_loss(torch.ones(1, 2), torch.ones(1, 2)), "N>1"),
+        (lambda: information_bottleneck(torch.ones(3, 1, 2), 2.0), "T>1"),
         (lambda: information_bottleneck(torch.ones(3, 4, 2), 0.0), "beta"),
     ],
 )

@@ -165,9 +165,9 @@ def test_siglip_equals_open_clip():
 @pytest.mark.parametrize(
     "call,words",
     [
-        (lambda: clip_loss(torch.ones(3, 2), torch.ones(4, 2), 1.0), "as many rows"),
-        (lambda: clip_loss(torch.ones(0, 2), torch.ones(0, 2), 1.0), "at least one"),
-        (lambda: clip_score(torch.ones(3, 2), torch.ones(3, 5)), "one width"),
+        (lambda: clip_loss(torch.ones(3, 2), torch.ones(4, 2), 1.0), "y must have the shape"),
+        (lambda: clip_loss(torch.ones(0, 2), torch.ones(0, 2), 1.0), "N>0"),
+        (lambda: clip_score(torch.ones(3, 2), torch.ones(3, 5)), "with D = 2"),
         (lambda: pairwise_clip_loss([torch.ones(3, 2)], 1.0), "at least two"),
         (lambda: pairwise_clip_loss(torch.ones(2, 3, 2), 1.0, weights=torch.ones(3, 3)), "symmetric"),
         (lambda: pairwise_clip_loss(torch.ones(2, 3, 2), 1.0, weights=[[0, 1], [2, 0]]), "symmetric"),

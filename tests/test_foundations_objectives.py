@@ -1,10 +1,13 @@
 "Objectives on equal terms: what they share, what differs, and what must repeat."
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
+from brace_nb.core import Entry
 from brace_nb.foundations import (
     OBJECTIVES,
     EncoderConfig,
@@ -130,3 +133,31 @@ def test_batch_statistics_are_the_loop():
 def test_bad_input(tuples, kwargs, words):
     with pytest.raises(ValueError, match=words):
         train_objective(tuples, **kwargs)
+
+
+def test_a_new_encoder_is_one_entry(monkeypatch):
+    from brace_nb.companion import PALETTE, style
+    from brace_nb.foundations import DESIGNERS, ENCODERS, LANGUAGES, MODALITIES, load_emoji
+
+    monkeypatch.setitem(ENCODERS, "mine", Entry(title="my encoder", color="red", marker="x", line=":"))
+    assert style(ENCODERS["mine"]) == dict(color=PALETTE["red"], marker="x", linestyle=":")
+    assert [style(ENCODERS[k])["marker"] for k in ("clip", "siglip", "clip_vit", "pixels")] == list("osvP")
+    with pytest.raises(ValueError, match="encoder must be one of clip, siglip.*mine; got 'other'"):
+        ENCODERS["other"]
+    emoji = load_emoji()
+    assert set(emoji.languages) == set(LANGUAGES) and emoji.designers == tuple(DESIGNERS)
+    assert style(MODALITIES["image"])["color"] == PALETTE["blue"]
+
+
+def test_a_new_objective_is_one_entry(tuples, monkeypatch):
+    class Twice(OBJECTIVES["infonce"].make):
+        def forward(self, batch, step):
+            loss, x, y = super().forward(batch, step)
+            return 2 * loss, x, y
+
+    entry = dataclasses.replace(OBJECTIVES["infonce"], make=Twice, title="InfoNCE, twice")
+    monkeypatch.setitem(OBJECTIVES, "twice", entry)
+    losses = [train_objective(tuples, k, SMALL, RECIPE, EXTRA)[1]["loss"][0] for k in ("infonce", "twice")]
+    assert losses[1] == pytest.approx(2 * losses[0])
+    with pytest.raises(ValueError, match="objective must be one of clip.*twice; got 'thrice'"):
+        train_objective(tuples, "thrice")

@@ -98,7 +98,7 @@ def test_words_repeat_their_tokens(tokenizer):
         (lambda: ByteBPE([(1, 2)] * 50, 300), "do not fit"),
         (lambda: ByteBPE([(1, 999)], 300), "both exist"),
         (lambda: ByteBPE((), 300, 2), ">= 3"),
-        (lambda: clean_text(3), "must be a string"),
+        (lambda: clean_text(3), "text must be a text"),
     ],
 )
 def test_bad_tokenizers(call, words):

@@ -69,5 +69,5 @@ def test_scenes_repeat_and_refuse():
     assert np.array_equal(*again)
     with pytest.raises(ValueError, match="grid must divide"):
         render_relations(rgba, high, 5, 0, grid=7)
-    with pytest.raises(ValueError, match="one bool"):
+    with pytest.raises(ValueError, match="high must have the shape"):
         render_relations(rgba, high[:2], 5, 0)

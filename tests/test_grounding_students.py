@@ -38,26 +38,17 @@ def unit(*shape, seed=0):
     return F.normalize(torch.randn(shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
 
 
-def as_torch_layer(block, width, heads):
-    "The first student's block as torch's own layer."
+def as_torch_layer(w, width, heads):
+    "The first student's block with torch's own layer; `w`: its weights by name."
     layer = nn.TransformerEncoderLayer(
-        width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True
+        width, heads, 4 * width, 0.0, "gelu", norm_first=True, batch_first=True
     )
-    pairs = [(layer.norm1, block.before), (layer.norm2, block.between)]
-    maps = [
-        (layer.self_attn.out_proj, block.mix),
-        (layer.linear1, block.widen),
-        (layer.linear2, block.narrow),
-    ]
-    with torch.no_grad():
-        for theirs, ours in pairs:
-            theirs.weight.copy_(ours.weight[0, 0, 0])
-            theirs.bias.copy_(ours.bias[0, 0, 0])
-        for theirs, ours in maps:
-            theirs.weight.copy_(ours.weight[0].T)
-            theirs.bias.copy_(ours.bias[0, 0])
-        layer.self_attn.in_proj_weight.copy_(block.attend.weight[0].T)
-        layer.self_attn.in_proj_bias.copy_(block.attend.bias[0, 0])
+    own = {"linear1": "widen", "linear2": "narrow", "norm1": "before", "norm2": "between"}
+    own = {f"{k}.{p}": w[f"blocks.0.{v}.{p}"] for k, v in own.items() for p in ("weight", "bias")}
+    for p in ("weight", "bias"):
+        own[f"self_attn.in_proj_{p}"] = torch.cat([w[f"blocks.0.ask.{p}"], w[f"blocks.0.tell.{p}"]])
+        own[f"self_attn.out_proj.{p}"] = w[f"blocks.0.mix.{p}"]
+    layer.load_state_dict(own)
     return layer.double()
 
 
@@ -65,14 +56,15 @@ def as_torch_layer(block, width, heads):
 def test_a_block_is_torchs_layer(heads):
     students = TextStudents([3, 4], 30, 5, 29, width=8, heads=heads).double()
     tokens = some_tokens(2)
-    layer = as_torch_layer(students.blocks[0], 8, heads)
-    x = students.tokens[0][tokens[0]] + students.places[0, : tokens.shape[-1]]
+    w = {k: p[0].detach() for k, p in zip(students.shapes, students.pieces())}
+    layer = as_torch_layer(w, 8, heads)
+    x = w["tokens.weight"][tokens[0]] + w["places.weight"][: tokens.shape[-1]]
     x = layer(x, src_key_padding_mask=tokens[0] == 0)
-    expected = F.layer_norm(x, (8,), students.last.weight[0, 0, 0], students.last.bias[0, 0, 0])
+    expected = F.layer_norm(x, (8,), w["last.weight"], w["last.bias"])
     used = tokens[0] != 0
     assert torch.allclose(students.states(tokens)[0][used], expected[used], atol=1e-10)
     at = (tokens[0] == 29).int().argmax(-1)
-    read = expected[torch.arange(6), at] @ students.project.weight[0] + students.project.bias[0, 0]
+    read = expected[torch.arange(6), at] @ w["project.weight"].T + w["project.bias"]
     assert torch.allclose(students(tokens)[0], F.normalize(read, dim=-1), atol=1e-10)
 
 

@@ -131,7 +131,7 @@ def test_eight_modalities():
         (lambda: region_mask(3, (2, 2)), "one per modality: 3; got 2"),
         (lambda: region_mask(2, (2, 0)), "batch"),
         (lambda: region_of(()), "at least one coordinate"),
-        (lambda: collision_probability(True, 2), "n must be a whole number"),
+        (lambda: collision_probability(1.5, 2), "n must be a whole number"),
     ],
 )
 def test_bad_input(call, says):

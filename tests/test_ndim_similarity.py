@@ -1,7 +1,10 @@
 "Every measure against plain float64 loops: n = 2..6, rectangular batches, gradients, properties, bad input."
 
 import itertools
+import json
 import math
+from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +12,13 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from brace_nb.as_printed.ndim import james_stein
+from brace_nb.companion import PALETTE, style
 from brace_nb.ndim import (
     MEASURES,
     STATISTICS,
     CubeScores,
+    Measure,
+    Statistic,
     cosine_tail,
     cube,
     feature_cube,
@@ -55,58 +61,88 @@ def determinant(M):
     )
 
 
+def sums(xs):
+    "s_f, q_f and a_f of one tuple."
+    columns = list(zip(*xs))
+    return [[sum(map(f, c)) for c in columns] for f in (float, lambda v: v * v, abs)]
+
+
+def means(xs):
+    return [v / len(xs) for v in sums(xs)[0]]
+
+
+def sst(xs):
+    mean = means(xs)
+    return [max(sum((x[f] - m) ** 2 for x in xs), 0.0) for f, m in enumerate(mean)]
+
+
+def length(xs):
+    return norm(sums(xs)[0])
+
+
+def leave_one_out(xs):
+    s = sums(xs)[0]
+    rests = [[v - w for v, w in zip(s, x)] for x in xs]
+    return sum(dot(x, r) / norm(r) if norm(r) > 1e-6 else 0.0 for x, r in zip(xs, rests))
+
+
+def hypotenuses(mean, xs):
+    return sum(m - (root(e) - math.sqrt(len(xs)) * abs(m)) for m, e in zip(mean, sums(xs)[1]))
+
+
+def heron(xs):
+    a, b, c = (norm([v - w for v, w in zip(x, y)]) for x, y in itertools.combinations(xs, 2))
+    p = (a + b + c) / 2
+    return root(p * (p - a) * (p - b) * (p - c))
+
+
+def product(xs):
+    return sum(map(math.prod, zip(*xs)))
+
+
+ORACLES = {  # the formulas of the sources, in loops that share nothing with the registry
+    "sst_sum": lambda xs: 1 - sum(sst(xs)),
+    "l2norm": lambda xs: 1 - sum(map(root, sst(xs))),
+    "mean_cosine": lambda xs: dot(means(xs), means(xs)) / norm(means(xs)) if norm(means(xs)) else 0.0,
+    "rms_feature": lambda xs: 1 - sum(map(root, sst(xs))) / len(xs[0]),
+    "sst_l2": lambda xs: 1 - root(sum(v * v for v in sst(xs))),
+    "norm_sum": lambda xs: 1 - sum(map(root, sums(xs)[1])),
+    "sst": lambda xs: 1 - sum(sst(xs)),
+    "sst_root": lambda xs: 1 - root(sum(sst(xs))),
+    "sst_abs": lambda xs: 1 - sum(map(abs, sst(xs))),
+    "sst_feature": lambda xs: sum(1 - v for v in sst(xs)),
+    "mean_norm_sq": lambda xs: length(xs) ** 2 / len(xs) ** 2 / length(xs),
+    "sum_norm": lambda xs: length(xs) ** 2 / length(xs),
+    "mean_norm": lambda xs: norm(means(xs)),
+    "mean_dot": lambda xs: sum(dot(x, means(xs)) / norm(means(xs)) for x in xs),
+    "leave_one_out": leave_one_out,
+    "delta_h": lambda xs: hypotenuses(means(xs), xs),
+    "delta_h_abs": lambda xs: hypotenuses([a / len(xs) for a in sums(xs)[2]], xs),
+    "einsum": product,
+    "symile": product,
+    "pairwise": lambda xs: sum(dot(a, b) for a, b in itertools.combinations(xs, 2)) / math.comb(len(xs), 2),
+    "gram_volume": lambda xs: -root(determinant([[dot(a, b) for b in xs] for a in xs])),
+    "triangle": lambda xs: -heron(xs),
+    "pmrl": lambda xs: np.linalg.svd(np.array(xs), compute_uv=False)[0],
+}
+
+
+def direct(m, xs):
+    "The function of a registry's row on one tuple, its arguments from loops: the oracle of all others."
+    n, F, s, q, a = len(xs), len(xs[0]), *(torch.tensor(v, dtype=torch.float64) for v in sums(xs))
+    if m.family == "norm":
+        return m.compute(s @ s, q.sum(), n, F)
+    if m.family == "gram":
+        pairs = itertools.combinations_with_replacement(range(n), 2)
+        return m.compute({(a, b): torch.tensor(dot(xs[a], xs[b])).double() for a, b in pairs}, n)
+    if m.family == "product":
+        return product(xs)
+    return m.compute(m.each(s, q, a, n).sum(), n, F)
+
+
 def oracle(name, xs):
     "One tuple of vectors (lists of floats)."
-    n, F = len(xs), len(xs[0])
-    s = [sum(x[f] for x in xs) for f in range(F)]
-    q = [sum(x[f] ** 2 for x in xs) for f in range(F)]
-    mean = [v / n for v in s]
-    sst = [max(sum((x[f] - mean[f]) ** 2 for x in xs), 0.0) for f in range(F)]
-    if name in ("sst_sum", "sst", "sst_abs"):
-        return 1 - sum(sst)
-    if name == "l2norm":
-        return 1 - sum(map(root, sst))
-    if name == "mean_cosine":
-        return dot(mean, mean) / norm(mean) if norm(mean) else 0.0
-    if name == "rms_feature":
-        return 1 - sum(map(root, sst)) / F
-    if name == "sst_l2":
-        return 1 - root(sum(v * v for v in sst))
-    if name == "norm_sum":
-        return 1 - sum(map(root, q))
-    if name == "sst_root":
-        return 1 - root(sum(sst))
-    if name == "sst_feature":
-        return sum(1 - v for v in sst)
-    if name == "mean_norm_sq":
-        return dot(s, s) / n**2 / norm(s)
-    if name == "sum_norm":
-        return dot(s, s) / norm(s)
-    if name == "mean_norm":
-        return norm(mean)
-    if name == "mean_dot":
-        return sum(dot(x, mean) / norm(mean) for x in xs)
-    if name == "leave_one_out":
-        rests = [[v - w for v, w in zip(s, x)] for x in xs]
-        return sum(dot(x, r) / norm(r) if norm(r) > 1e-6 else 0.0 for x, r in zip(xs, rests))
-    if name == "delta_h":
-        return sum(m - (root(e) - math.sqrt(n) * abs(m)) for m, e in zip(mean, q))
-    if name == "delta_h_abs":
-        mu = [sum(abs(x[f]) for x in xs) / n for f in range(F)]
-        return sum(m - (root(e) - math.sqrt(n) * m) for m, e in zip(mu, q))
-    if name in ("einsum", "symile"):
-        return sum(math.prod(x[f] for x in xs) for f in range(F))
-    if name == "pairwise":
-        return sum(dot(a, b) for a, b in itertools.combinations(xs, 2)) / (n * (n - 1) / 2)
-    if name == "gram_volume":
-        return -root(determinant([[dot(a, b) for b in xs] for a in xs]))
-    if name == "triangle":
-        a, b, c = (norm([v - w for v, w in zip(x, y)]) for x, y in itertools.combinations(xs, 2))
-        p = (a + b + c) / 2
-        return -root(p * (p - a) * (p - b) * (p - c))  # Heron
-    if name == "pmrl":
-        return np.linalg.svd(np.array(xs), compute_uv=False)[0]
-    raise KeyError(name)
+    return ORACLES[name](xs) if name in ORACLES else float(direct(MEASURES[name], xs))
 
 
 def shrunk(name, xs, how):
@@ -215,7 +251,7 @@ def test_blocks_are_parts_of_the_cube(name):
 
 @pytest.mark.parametrize("name", MEASURES)
 def test_gradcheck(name):
-    for n in (3,) if name == "triangle" else (2, 3, 5):
+    for n in (n for n in (2, 3, 5) if name in usable(n)):
         xs = [x.requires_grad_() for x in batches(n, F=6, sizes=(2, 2, 1, 2, 1), seed=5)]
         for normalize in (True, False):
             near = dict(rtol=1e-3, atol=1e-5, fast_mode=True)
@@ -305,30 +341,34 @@ def test_equal_vectors_are_the_best_for_the_monotone(shape):
 
 
 def test_registry():
-    assert [m.row for m in MEASURES.values() if m.row] == list(range(1, 19)) and len(MEASURES) == 23
-    assert sum(m.monotone for m in MEASURES.values()) == 11 and all(
-        m.gram for m in MEASURES.values() if m.monotone
-    )
-    assert all(k == m.name and m.formula and m.source for k, m in MEASURES.items())
-    v = torch.rand(1, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert sorted(m.row for m in MEASURES.values() if m.row) == list(range(1, 19))  # all of Figure 5.9
+    for name, m in MEASURES.items():
+        assert m.name == name and m.title and m.formula and m.source, name
+        assert m.family in ("norm", "gram", "feature", "product") and m.flip in ("yes", "no", "even n"), name
+        assert m.gram or not m.monotone, name
+        assert style(m)["color"]
+    with pytest.raises(ValueError, match="measure must be one of sst_sum.*got 'mine'"):
+        MEASURES["mine"]
+
+
+def of_equals(words, n, v):
+    "What n equal unit vectors score, in words of the registry or as an expression of n and F."
+    told = {
+        "sum_f v_f": v.sum(),
+        "|v|_1": v.abs().sum(),
+        "sum_f v_f^n": (v**n).sum(),
+        "1 - sqrt(n) |v|_1": 1 - math.sqrt(n) * v.abs().sum(),
+    }
+    return float(told[words] if words in told else eval(words, dict(sqrt=math.sqrt, n=n, F=v.numel())))
+
+
+def test_equal_vectors_score_what_is_registered():
+    v = torch.randn(1, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     v /= v.norm()
     for n in (2, 3, 4):
-        stated = {
-            "1": 1,
-            "0": 0,
-            "n": n,
-            "1/n": 1 / n,
-            "F": 7,
-            "sqrt(n)": math.sqrt(n),
-            "sum_f v_f": v.sum(),
-            "|v|_1": v.sum(),
-            "sum_f v_f^n": (v**n).sum(),
-            "1 - sqrt(n) |v|_1": 1 - math.sqrt(n) * v.sum(),
-        }
         for name in usable(n):
-            assert score([v] * n, name).item() == pytest.approx(
-                float(stated[MEASURES[name].equal]), abs=1e-6
-            ), name
+            stated = of_equals(MEASURES[name].equal, n, v)
+            assert score([v] * n, name).item() == pytest.approx(stated, abs=1e-6), name
 
 
 # ---------------------------------------------------------------- which measures rank alike
@@ -392,20 +432,78 @@ def test_rank_correlation_against_scipy():
         rank_correlation({"a": [1, 2]})
 
 
+def classes_of(n):
+    xs = batches(n, F=16, sizes=(9, 8, 5, 4, 3, 2), seed=n)
+    return [set(c) for c in rank_classes({k: cube(xs, k) for k in usable(n)})]
+
+
 @pytest.mark.parametrize("n", range(2, 7))
 def test_classes(n):
-    xs = batches(n, F=16, sizes=(9, 8, 5, 4, 3, 2), seed=n)
-    classes = [set(c) for c in rank_classes({k: cube(xs, k) for k in usable(n)})]
-    mono = {k for k, m in MEASURES.items() if m.monotone}
-    if n == 2:
-        mono |= {"leave_one_out", "einsum", "symile"}
-    assert (
-        mono in classes
-        and {"l2norm", "rms_feature"} in classes
-        and (n == 2 or {"einsum", "symile"} in classes)
-        and (n > 2 or {"gram_volume", "pmrl"} in classes)
+    classes, mono = classes_of(n), {k for k, m in MEASURES.items() if m.monotone}
+    large = next(c for c in classes if "pairwise" in c)
+    assert mono <= large and large - mono == ({"leave_one_out", "einsum", "symile"} if n == 2 else set())
+    together = [{"l2norm", "rms_feature"}, {"gram_volume", "pmrl"} if n == 2 else {"einsum", "symile"}]
+    assert all(c in classes for c in together)
+    assert all(len(c) == 1 for c in classes if c != large and c not in together)
+
+
+# ---------------------------------------------------------------- a measure in one cell
+
+
+def test_a_measure_is_one_cell(monkeypatch):
+    facts = dict(formula="cube of |s|/n", source="a test", family="norm", equal="1", link="sqrt(P)**3/n**3")
+    mine = Measure(
+        title="cubed length", color="red", compute=lambda P, Q, n, F: P.clamp(min=0) ** 1.5 / n**3, **facts
     )
-    assert len(classes) == {2: 7, 3: 11}.get(n, 10)
+    monkeypatch.setitem(MEASURES, "cubed", mine)
+    xs = batches(3, F=8)
+    want = (xs[0][:, None, None] / xs[0].norm(dim=1)[:, None, None, None]).expand(2, 3, 1, 8)
+    want = want + (xs[1] / xs[1].norm(dim=1)[:, None])[:, None] + xs[2] / xs[2].norm(dim=1)[:, None]
+    torch.testing.assert_close(cube(xs, "cubed"), (want / 3).norm(dim=-1) ** 3)
+    assert score([x[:1] for x in xs], "cubed").item() == pytest.approx(cube(xs, "cubed")[0, 0, 0].item())
+    for n in (2, 5):
+        test_cube_against_loops(n)  # its oracle is the row's own definition
+        test_score_broadcasts_to_the_cube(n)
+        test_classes(n)  # `link` says that it ranks as the others do
+    test_blocks_are_parts_of_the_cube("cubed")
+    test_gradcheck("cubed")
+    test_gradient_is_finite_at_equality("cubed")
+    for promised in (
+        test_registry,
+        test_equal_vectors_score_what_is_registered,
+        test_links_are_the_measures,
+        test_links_are_proven_increasing,
+        test_equivalent_measures_rank_alike,
+        test_invariances_are_as_registered,
+        test_numpy_and_precision,
+    ):
+        promised()
+    assert style(mine) == dict(color=PALETTE["red"], marker="o", linestyle="-")
+    assert "cubed" in order_in_equivalence()
+
+
+def order_in_equivalence():
+    "The order of the picture `ndim/equivalence`, by the notebook's own line."
+    cells = json.loads(Path("nbs/experiments/ndim/equivalence.ipynb").read_text())["cells"]
+    lines = [line for c in cells for line in c["source"] if line.startswith("order = [k for c in sorted")]
+    known = dict(classes={("random", 3): [sorted(c) for c in classes_of(3)]}, shown=3)
+    exec(lines[0], known)
+    return known["order"]
+
+
+@pytest.mark.parametrize(
+    "broken, check",
+    [
+        (dict(equal="0"), "test_equal_vectors_score_what_is_registered"),
+        (dict(link="P/n"), "test_links_are_the_measures"),
+        (dict(link="1/P"), "test_links_are_proven_increasing"),
+    ],
+)
+def test_a_wrong_promise_is_found(monkeypatch, broken, check):
+    row = {f.name: getattr(MEASURES["mean_norm"], f.name) for f in fields(Measure)} | broken
+    monkeypatch.setitem(MEASURES, "wrong", Measure(**row))
+    with pytest.raises(AssertionError):
+        globals()[check]()
 
 
 # ---------------------------------------------------------------- vectors with given inner products
@@ -434,7 +532,7 @@ def test_with_gram_refuses():
         with_gram([[1, -0.6, -0.6], [-0.6, 1, -0.6], [-0.6, -0.6, 1]], 4)
     with pytest.raises(ValueError, match="at least 2 features; got 1"):
         with_gram(np.eye(2), 1)
-    with pytest.raises(ValueError, match="symmetric"):
+    with pytest.raises(ValueError, match="inner products are symmetric"):
         with_gram([[1.0, 0], [0.5, 1]], 2)
 
 
@@ -478,7 +576,7 @@ def test_cosine_tail_kinds():
     for bad in (1.1, float("nan")):
         with pytest.raises(ValueError, match=r"\[-1, 1\]"):
             cosine_tail(bad, 3)
-    with pytest.raises(ValueError, match="two dimensions"):
+    with pytest.raises(ValueError, match="whole number >= 2; got 1"):
         cosine_tail(0.5, 1)
 
 
@@ -515,6 +613,13 @@ def test_statistics_against_loops(n, seed):
                 ), name
     for name, value in point_statistics(points[:, torch.randperm(n)] * 3).items():
         torch.testing.assert_close(value, found[name] * (9 if name == "variance" else 3))
+
+
+def test_a_statistic_is_one_cell(monkeypatch):
+    facts = dict(title="span", formula="max - min", color="blue")
+    monkeypatch.setitem(STATISTICS, "span", Statistic(**facts, compute=lambda x: x.amax(-2) - x.amin(-2)))
+    assert point_statistics([[1.0, 2], [4, -1]])["span"].tolist() == [3, 3]
+    assert style(STATISTICS["span"])["color"] == PALETTE["blue"]
 
 
 def test_power_means_are_ordered_and_do_not_overflow():

@@ -16,10 +16,11 @@ from brace_nb.companion import (
     grouped_bars,
     heatmap,
     lines_with_band,
-    method_style,
     panel,
+    style,
     use_style,
 )
+from brace_nb.core import Entry
 
 RNG = np.random.default_rng(0)
 
@@ -55,7 +56,7 @@ def test_two_series_of_bars():
         ax.legend()
 
     def helped(ax):
-        styles = {"same": dict(color=PALETTE["blue"]), "other": hatched}
+        styles = {"same": Entry(title="same", color="blue"), "other": hatched}
         grouped_bars(ax, {"same": a, "other": b}, list("wxyz"), styles)
         ax.legend()
 
@@ -84,17 +85,18 @@ def test_three_series_of_thin_bars_with_errors_to_the_right():
 @pytest.mark.parametrize("band", ["range", "sd"])
 def test_line_with_its_band(band):
     x, runs = np.arange(10), RNG.random((3, 10))
-    style = method_style("binary") | {"marker": ""}
+    entry = Entry(title="binary", color="blue", marker="s")
+    look = style(entry) | {"marker": ""}
 
     def plain(ax):
         mean, spread = runs.mean(0), runs.std(0, ddof=1)
         low, high = (runs.min(0), runs.max(0)) if band == "range" else (mean - spread, mean + spread)
-        ax.plot(x, mean, label="binary", **style)
-        ax.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        ax.plot(x, mean, label="binary", **look)
+        ax.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
         ax.legend()
 
     def helped(ax):
-        lines_with_band(ax, x, runs, band, label="binary", opacity=0.15, **style)
+        lines_with_band(ax, x, runs, band, opacity=0.15, entry=entry, marker="")
         ax.legend()
 
     assert picture(plain) == picture(helped)

@@ -103,7 +103,7 @@ def test_owner_numbers_and_empty_query_sets():
     [
         (np.full((2, 2), np.nan), None, r"queries \[0, 1\] hold NaN"),
         (np.zeros((3, 2)), None, "at least as many items as queries"),
-        (np.zeros(3), None, "matrix of numbers"),
+        (np.zeros(3), None, "must have the shape"),
         (np.array([["a"]]), None, "real numbers"),
         (np.zeros((2, 2), complex), None, "real numbers"),
         (np.zeros((2, 2)), [[0], []], r"1 queries that have none, the first are \[1\]"),
@@ -138,9 +138,9 @@ def test_summary():
     }
     assert summarize_ranks(torch.tensor([1, 3]))["MedR"] == 2.0
     for bad in ([], [0, 1], [[1]]):
-        with pytest.raises(ValueError, match="ranks must be"):
+        with pytest.raises(ValueError, match="rank must"):
             summarize_ranks(bad)
-    for ks in ((), (0,), (1.5,), (True,)):
+    for ks in ((), (0,), (1.5,)):
         with pytest.raises(ValueError, match="ks must be"):
             summarize_ranks([1], ks)
 
@@ -167,7 +167,7 @@ def test_chance_is_what_random_scores_reach():
 def test_recall_at_k():
     x = np.array([[0.9, 0.1, 0.2], [0.5, 0.5, 0.1], [0.3, 0.3, 0.3]])
     assert recall_at_k(x, (1, 2, 3)) == {1: pytest.approx(1 / 3), 2: pytest.approx(2 / 3), 3: 1.0}
-    with pytest.raises(ValueError, match="non-empty"):
+    with pytest.raises(ValueError, match="N>0"):
         recall_at_k(np.zeros((0, 3)))
 
 
@@ -226,7 +226,7 @@ def test_embedding_ranks_equal_ranks_of_the_matrix(chunk):
         embedding_ranks(torch.from_numpy(x), torch.from_numpy(y), relevant, chunk).numpy() == want
     ).all()
     assert embedding_ranks(x[:0], y).shape == (0,)
-    with pytest.raises(ValueError, match=r"\(N, D\) and \(M, D\)"):
+    with pytest.raises(ValueError, match=r"\(M, D\) with D = 4"):
         embedding_ranks(x, y[:, :3])
 
 

@@ -100,7 +100,7 @@ def work(kind, folder):
 
 
 CLIENT = (
-    "import sys; from brace_nb.companion.warm import submit;"
+    "import sys; from brace_nb.companion import submit;"
     "sys.exit(submit({path!r}, dict(kind={kind!r}, folder={folder!r})))"
 )
 
@@ -155,7 +155,7 @@ def test_kill_leaves_nothing_behind(warm, tmp_path, victim):
 
 def test_the_end_of_the_engine_ends_the_forks(tmp_path):
     code = (
-        "from brace_nb.companion.warm import submit, warm_process\n"
+        "from brace_nb.companion import submit, warm_process\n"
         "with warm_process('test_runner:work') as path:\n"
         f"    submit(path, dict(kind='sleeps', folder={str(tmp_path)!r}))"
     )

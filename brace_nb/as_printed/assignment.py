@@ -87,7 +87,7 @@ def legacy_match_batch(
     x: Tensor,  # Scores >= 0 of one image, shape (B, queries, annotations), two of each at least
     boolean: bool = False,  # Read the lookup as a mask, as it was meant?
 ) -> Tensor:  # 0/1, shape (B, queries, annotations): may lack columns and use rows twice
-    "The batch matcher of the thesis's code, for study: its row mask is made of integers (E12, Table 6.3)."
+    "The batch matcher of the thesis's code, for study: its row mask is made of integers (Table 6.3)."
     if min(x.shape[-2:]) < 2:
         raise ValueError(f"the lead of a column needs two cells, the mask two columns; got {tuple(x.shape)}.")
     s, each = x.clone(memory_format=torch.contiguous_format), torch.arange(len(x))
@@ -105,7 +105,7 @@ def legacy_match_batch(
 def legacy_cycle_count(
     length: int,  # True length of a cycle
 ) -> int:  # What the thesis's loop counts for it
-    "The smallest t >= 1 with p^(t + 2)(i) = i, for study (E25)."
+    "The smallest t >= 1 with p^(t + 2)(i) = i, for study."
     if length < 1:
         raise ValueError(f"a cycle has one element at least; got {length}.")
     return next(t for t in range(1, length + 2) if (t + 2) % length == 0)
@@ -120,7 +120,7 @@ def printed_cycle_counts(
     n: int,  # Number of elements >= 1
     whole: bool = True,  # Supply L(m, m) = (m-1)! too, or L(1, m) = 1 only
 ) -> tuple[int, ...]:  # L(k, n) by the recurrence as printed, for k = 0..n
-    "The recurrence of the thesis with its inner sum from t = 1, for study (E21)."
+    "The recurrence of the thesis with its inner sum from t = 1, for study."
     L = {(1, m): 1 for m in range(1, n + 1)}
     if whole:
         L |= {(m, m): math.factorial(m - 1) for m in range(1, n + 1)}

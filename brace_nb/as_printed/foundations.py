@@ -19,7 +19,7 @@ def printed_barlow_twins_loss(
     y: Tensor,  # Embeddings of the other, shape (N, D)
     weight: float = 1.0,  # Of the redundancy term
 ) -> Tensor:  # Scalar, unbounded below in the redundancy term's direction
-    "The redundancy term is the sum of the off-diagonal correlations, without the square (notes, E1)."
+    "The redundancy term is the sum of the off-diagonal correlations, without the square (notes)."
     c = barlow_score(x, y, 0.0)
     return (1 - c.diagonal()).square().sum() + weight * (c.sum() - c.trace())
 
@@ -28,7 +28,7 @@ def single_root_correlation(
     x: Tensor,  # Shape (N, D), mean centered for a correlation
     y: Tensor,  # Shape (N, D)
 ) -> Tensor:  # Shape (D, D)
-    "Products over one root of the product of both sums of squares (notes, E2)."
+    "Products over one root of the product of both sums of squares (notes)."
     return (x.T @ y) / (x.square().sum(0)[:, None] * y.square().sum(0)[None]).sqrt()
 
 # %% ../../nbs/8_as_printed/01_foundations.ipynb #dfe15017
@@ -37,7 +37,7 @@ def pair_share(
     other: float = 0.5,  # Cosine of the one negative beside it
     scale: float = 10.0,
 ) -> Tensor:  # In (0, 1); the notes' loss is minus this, the source's minus its logarithm
-    "A pair's share of itself and one negative (notes, E5)."
+    "A pair's share of itself and one negative (notes)."
     return torch.sigmoid(scale * (cosine - other))
 
 

@@ -8,19 +8,19 @@ from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
-    metrics="Agreement agreement agreement_from_counts check_cost DISTRIBUTIONS MINIMIZED is_valid "
+    metrics="Agreement agreement agreement_from_counts DISTRIBUTIONS is_valid "
     "line_faults sample_matrices solution_quality SolutionQuality to_matrix total_score",
-    solvers="assign Assignment",
-    methods="AssignmentMethod METHODS PRESETS",
-    certificate="upper_bound",
-    many="assign_many PricedAssignment priced_assignment",
+    solvers="assign",
+    methods="AssignmentMethod METHODS Parameter PRESETS RIVALS",
+    costs="check_cost",
+    certificate="Assignment upper_bound",
     selections="SELECTIONS",
     recursion="cost_of_picking recurse",
-    soft="gumbel_rounds sinkhorn_plan SOFT_METHODS straight_through_assignment",
-    matching="costs_to_scores match_batch",
+    soft="gumbel_rounds sinkhorn_plan straight_through_assignment",
+    matching="assign_many costs_to_scores match_batch PricedAssignment priced_assignment",
     precision="break_ties FLOAT_FORMATS FloatFormat kept_share MATCHERS precision_study PrecisionStudy "
     "quantize representable rounding_losses RoundingLosses",
-    precision_grid="DISTRIBUTION_TITLES METHOD_TITLES PrecisionGrid",
+    precision_grid="PrecisionGrid",
     cycles="cycle_lengths cycle_sum derangements dickman expected_cycle_sum expected_longest "
     "GOLOMB_DICKMAN longest_cycle_counts longest_cycle_probabilities longest_density",
     expectation="expectation_loss soft_fixed_points",
@@ -31,8 +31,7 @@ __getattr__, __dir__, __all__ = lazy(
     sentences="corrupt_sentence CORRUPTIONS damage_correlation sentence_encoder SentenceEncoder "
     "SentenceTokens",
     network="agreement_loss agreement_loss_floor line_loss ARCHITECTURES AssignmentNetwork "
-    "NetworkArchitecture SIX_LAYER_NETWORKS SixLayerStack",
-    stacks="NetworkStack",
+    "NetworkArchitecture SIX_LAYER_NETWORKS SixLayerNetwork",
     stored_networks="load_networks save_networks",
     training="compare_methods optimal_matrix train_network train_networks TrainedNetwork",
     six_layers="diagonal_hit_rate SixLayerTraining train_six_layers",

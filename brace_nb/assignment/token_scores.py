@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .methods import PRESETS
+from .methods import arguments_of
 from .metrics import to_matrix
 from .sentences import SentenceTokens, sentence_encoder
 from .solvers import assign
@@ -40,12 +40,11 @@ def _best(sim, real, u, v):
 
 def _one_to_one(method, options):
     "The same for assigned partners."
-    if isinstance(method, str) and method in PRESETS:
-        method, options = "recursive_top2", PRESETS[method] | options
+    arguments = arguments_of(method, options)
 
     def match(sim, real, u, v):
         last = -4.0 * max(sim.shape)  # no sum of cosines outweighs it, so real pairs are as many as can be
-        a = assign(torch.where(real, sim.detach(), last), maximize=True, method=method, **options)
+        a = assign(torch.where(real, sim.detach(), last), maximize=True, **arguments)
         kept = torch.where(real & to_matrix(a.rows, a.cols, sim.shape), sim, 0.0)
         return (u * kept.sum(-1)).sum(-1), (v * kept.sum(-2)).sum(-1)
 

@@ -19,26 +19,28 @@ __getattr__, __dir__, __all__ = lazy(
     few_bits="binarize_at_most nearest_corner",
     packing="active_bits pack pack_ternary unpack unpack_ternary",
     similarity=(
-        "CODE_MEASURES cosine_similarity hamming_similarity jaccard nearest_by_product similarity_by_product "
-        "ternary_jaccard"
+        "CODE_MEASURES CodeMeasure code_similarity cosine_similarity hamming_similarity jaccard "
+        "nearest_by_product similarity_by_product ternary_jaccard"
     ),
     statistics="CodeStatistics code_statistics",
     index="CodeIndex nearest",
     inverted_search="InvertedIndex",
     files="binarize_file",
-    code_formats="CODE_FORMATS code_indices code_recall code_tokens codes_from_indices stored_bytes",
-    databases="RECIPES bit_strings code_literals fill_sqlite search_sqlite",
+    code_formats=(
+        "CODE_FORMATS CodeFormat bit_strings code_indices code_recall code_tokens codes_from_indices "
+        "load_codes save_codes stored_bytes"
+    ),
     commands="add_code_commands",
-    stored_codes="load_codes save_codes",
     own_embeddings="encode_files report_lines search_files",
     common_space="CommonSpace fit_common_space",
     rotation_heads="RotationHead active_bits_loss distillation_loss straight_through",
-    head_training="PRESETS",
+    head_training="HeadObjective HeadStart HeadTraining PRESETS RandomStart RotationStart",
     code_encoder="CodeEncoder",
-    heads="BinaryHead TernaryHead alignment_loss uniformity_loss",
+    heads="BinaryHead MODALITIES TernaryHead alignment_loss uniformity_loss",
     emoji_codes=(
         "EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs untrained_heads"
     ),
     quantizers="PrincipalBytes ProductQuantizer",
+    code_registry="CODES Code FittedCode fit_code",
     baselines="itq_rotation random_directions rotation_codes sign_codes topk_codes",
 )

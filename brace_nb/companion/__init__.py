@@ -12,13 +12,15 @@ __getattr__, __dir__, __all__ = lazy(
     figures="MAPS METHOD_STYLES PALETTE STYLE WIDTHS method_style style save_figure shades to_csv use_style",
     figure_checks="picture_faults",
     words="LABELS label",
-    gallery="captions_of explanations_of to_gallery write_gallery",
+    gallery="captions_of to_gallery write_gallery",
     plots="direct_labels dots_by_seed grouped_bars heatmap lines_with_band panel",
-    timing="AddedMemory Ratio clock_of measured_on take_turns time_ratio",
+    timing="AddedMemory Ratio clock_of measured_on processor take_turns time_ratio",
     conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
     claims="APART KINDS VERDICTS holds is_number load_claims measured_text record row_faults verdict",
-    ledger_pages="by_kind counts ledger problems to_index to_page to_text write_ledger",
-    replications="agreed judged keep_replication load_replications processor",
+    ledger_pages=(
+        "agreed by_kind counts judged keep_replication ledger load_replications problems to_index to_page "
+        "to_text write_ledger"
+    ),
     dependencies="code_closure code_digest imports lazy_table module_of",
     cells="code_cells parameters says",
     experiments=(
@@ -28,21 +30,19 @@ __getattr__, __dir__, __all__ = lazy(
         "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
         "result_of stale"
     ),
-    public_check="check_public public_table resources_of",
-    public_fetch="download fetch",
-    public_pieces="Piece asked_for pieces public_data public_file public_folder public_list why_missing",
-    processes="about_disk follow_parent locked naming_the_disk",
-    memory="remembered save_memory",
-    trace="TRACE executed outside traced watch",
-    runner="CellTimeout notebook_environment run_notebook set_threads",
-    schedule=(
-        "expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes "
-        "remember_seconds seconds_elsewhere since_start time_left what_it_shows"
+    public_check="check_public download fetch public_table",
+    public_pieces=(
+        "Piece asked_for pieces public_data public_file public_folder public_list resources_of why_missing"
     ),
-    warm="die_with_parent serve submit warm_process",
+    processes=(
+        "about_disk die_with_parent follow_parent locked naming_the_disk notebook_environment serve "
+        "set_threads submit warm_process"
+    ),
+    schedule=(
+        "begin expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes tell"
+    ),
     publishing="collect forget_lost join_tables publish read_facts split_tables",
-    runs="provenance run_one",
+    runs="CellTimeout provenance run_notebook run_one",
     engine="job keep make",
-    progress="Follow",
     cli="main parser readme",
 )

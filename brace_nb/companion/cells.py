@@ -46,9 +46,7 @@ def _all_cells(path: Path | str) -> list[dict]:
     return cells
 
 # %% ../../nbs/7_companion/06a_cells.ipynb #bd7536b2
-def code_cells(
-    path: Path | str,  # A notebook
-) -> list[dict]:  # Dicts with `source` and `tags`
+def code_cells(path: Path | str) -> list[dict]:  # Dicts with `source` and `tags`
     "The code cells of a notebook, as they run."
     cells = []
     for i, cell in enumerate(_all_cells(path)):
@@ -67,10 +65,7 @@ def _plain(value) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def check_plain(
-    where: str,  # Who says so, for the error
-    values: dict,  # Name -> value
-) -> None:
+def check_plain(where: str, values: dict) -> None:
     "Raise ValueError for values that papermill would change on their way into the notebook."
     if wrong := {name: value for name, value in values.items() if not _plain(value)}:
         raise ValueError(
@@ -78,10 +73,7 @@ def check_plain(
         )
 
 # %% ../../nbs/7_companion/06a_cells.ipynb #f8aeb242
-def literals(
-    path: Path,  # Its notebook, for the error
-    source: str,  # Of a parameters cell
-) -> dict:  # Name -> value
+def literals(path: Path, source: str) -> dict:  # Name -> value
     "Names and values of the lines of a parameters cell."
     values = {}
     for line in ast.parse(source).body:
@@ -118,9 +110,7 @@ def _parameters_cell(path: Path, cells: list[dict]) -> str:
     return tagged[0]["source"]
 
 
-def parameters(
-    path: Path | str,  # An experiment notebook
-) -> dict:  # Name -> default
+def parameters(path: Path | str) -> dict:  # Name -> default
     "The parameters of an experiment; each one is a literal and is read by a later cell."
     return literals(path, _parameters_cell(path, code_cells(path)))
 

@@ -17,9 +17,7 @@ __all__ = ['SMALLEST', 'identifiers', 'layout_kept', 'picture_faults']
 _IDENTIFIER = re.compile(r"[A-Za-z0-9]_[A-Za-z0-9]|\d\^\d|\b(lambda|beta|rho|sigma)\b")
 
 
-def identifiers(
-    texts: list[str],  # What a reader sees
-) -> list[str]:  # Faults
+def identifiers(texts: list[str]) -> list[str]:  # Faults
     "Names from code in the place of words."
     words = [re.sub(r"\$[^$]*\$", "", t) for t in texts]
     bad = dict.fromkeys(w.strip() for w in words if _IDENTIFIER.search(w))

@@ -30,9 +30,9 @@ def root() -> Path:  # Folder that holds `settings.ini`, `nbs` and `data`
     for folder in _candidates():
         if (folder / "settings.ini").exists() and (folder / "nbs").is_dir():
             return folder
+    wanted = "expected a folder with settings.ini and nbs/"
     raise FileNotFoundError(
-        "no brace_nb checkout found: expected a folder with settings.ini and nbs/. "
-        "Run inside a clone, or set BRACE_NB_ROOT."
+        f"no brace_nb checkout found: {wanted}. Run inside a clone, or set BRACE_NB_ROOT."
     )
 
 # %% ../../nbs/7_companion/00_folders.ipynb #9348ef98
@@ -49,9 +49,7 @@ def run_facts() -> dict:  # {} outside the engine
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 # %% ../../nbs/7_companion/00_folders.ipynb #bf335a5f
-def derived(
-    profile: str,  # "smoke", "cpu", "gpu"
-) -> Path:  # Not in git
+def derived(profile: str) -> Path:  # Not in git
     "Where a profile keeps what can be made again."
     return root() / "data/derived" / profile
 
@@ -88,8 +86,6 @@ def artifacts(
     return folder
 
 # %% ../../nbs/7_companion/00_folders.ipynb #f138a3c7
-def figures_folder(
-    profile: str,  # "smoke", "cpu", "gpu"
-) -> Path:
+def figures_folder(profile: str) -> Path:
     "Where a profile's figures are published: the default profile's are committed."
     return root() / "figures" if profile == "cpu" else derived(profile) / "figures"

@@ -5,13 +5,15 @@
 # %% ../../nbs/7_companion/02a_timing.ipynb #731d1f43
 from __future__ import annotations
 import math
+import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['take_turns', 'clock_of', 'measured_on', 'AddedMemory', 'Ratio', 'time_ratio']
+__all__ = ['take_turns', 'clock_of', 'measured_on', 'processor', 'AddedMemory', 'Ratio', 'time_ratio']
 
 # %% ../../nbs/7_companion/02a_timing.ipynb #e4c173da
 def take_turns(
@@ -60,6 +62,17 @@ def measured_on(
 
         return torch.cuda.get_device_name(device)
     return f"{threads} CPU thread{'s' * (threads > 1)}"
+
+
+def processor() -> str:
+    "This machine's processor, by name, family and model where Linux tells."
+    said = {}
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+        said = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    parts = [said.get("model name") or platform.processor() or platform.machine()]
+    parts += [f"{key.split()[-1]} {said[key]}" for key in ("cpu family", "model") if key in said]
+    return ", ".join(parts)
 
 # %% ../../nbs/7_companion/02a_timing.ipynb #7faedd9c
 def _resident(field):

@@ -8,14 +8,17 @@ from .lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
-    arguments="array ArrayRule checked count finite floats function ids integers labels list_of many "
-    "nonnegative number one_of positive seed several share size sizes tensor tensors text whole within",
-    arrays="as_tensor broadcast check_finite like normalize one_type random_rotation rows widen",
+    arguments="array ArrayRule as_tensor booleans check_finite checked count finite floats function ids "
+    "integers labels list_of many nonnegative number one_of positive seed several share size sizes "
+    "tensor tensors text whole within",
+    arrays="broadcast like normalize one_type random_rotation rows widen",
     demo="expect_fail",
     files="atomic_path check_expansion existing_file malformed naming read_json read_yaml write_atomic",
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
+    portable="portable_environment use_one_instruction_set",
     registry="COLORS Entry LINES MARKERS Registry",
+    stacks="STACKED Stack affine",
     training="Bar EarlyStopping PRECISIONS TrainingState deferred_interrupt "
     "in_precision memory_told mixed_precision_on rows_by_memory train",
 )

@@ -12,15 +12,15 @@ __getattr__, __dir__, __all__ = lazy(
     zero_shot_classes="class_embeddings classify reliability expected_calibration_error zero_shot",
     probes="STRENGTHS linear_probe multilabel_probe probe_controls pixel_features word_features",
     geometry="alignment uniformity sphere_uniformity simplex_uniformity modality_gap modality_accuracy "
-    "separation effective_rank participation_ratio coordinate_share",
+    "separation effective_rank participation_ratio coordinate_share "
+    "procrustes movement knn_overlap",
     tuple_geometry="mean_similarity tuple_similarity tuple_auc",
-    displacement="procrustes movement knn_overlap",
     similarity_index="HSIC_FORMS HSICForm hsic cka null_sd cka_z permuted_cka hollow_gram centered_gram",
     layer_pairs="cka_matrix MinibatchCKA StreamingCKA",
     layers="layer_features compare_models ModelComparison REPRESENTATIONS end_positions",
     invariance="firing target_invariance invariance_score TRAJECTORIES trajectory",
     tokens="token_distances near_and_far instability jaccard_stability nogueira_stability STABILITY "
     "token_scores spearman_interval",
-    splits="draw_split caption_groups",
+    report_inputs="draw_split caption_groups",
     report="evaluate_files report_text",
 )

@@ -5,8 +5,6 @@
 # %% ../../nbs/6_grounding/07_samples.ipynb #b9354712
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -200,14 +198,6 @@ def ridge_map(
     weights = v.T @ ((s / (s.square() + best * scale))[:, None] * (u.T @ (y - to)))
     return weights, at, to, best
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #07fbd177
-def _some(students, rows):
-    "A few of the students, as a module of its own."
-    some = copy.deepcopy(students)
-    for weight in some.parameters():
-        weight.data = weight.data[rows]
-    return some
-
 # %% ../../nbs/6_grounding/07_samples.ipynb #857716a5
 def _mean_states(students, tokens):
     "Mean state of the places in use, shape (S, B, width)."
@@ -220,7 +210,7 @@ def _mapped(students, draws, english, unseen, captions=4):
     texts, found = _mean_states(students, draws.read(unseen)), [None] * len(draws.tables)
     for k in np.unique(draws.sizes):
         rows = np.flatnonzero(draws.sizes == k)
-        alike = _some(students, rows)
+        alike = students.only(rows)
         rounds = [torch.stack([draws.tables[s][:, d] for s in rows]) for d in range(captions)]
         seen = torch.stack([_mean_states(alike, _trim(tokens).to(draws.device)) for tokens in rounds])
         for place, s in enumerate(rows):

@@ -18,7 +18,7 @@ from .regions import partitions, region_mask, region_sizes
 from ..core.arguments import checked, floats, share, size
 
 # %% auto #0
-__all__ = ['exact_inputs', 'region_weights', 'log_weight', 'cross_entropy', 'CubeProblem']
+__all__ = ['exact_inputs', 'region_weights', 'log_weight', 'cross_entropy', 'CubeProblem', 'LineProblem', 'CellProblem']
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #7a478b9c
 @checked(batch_size=size, features=size)
@@ -69,12 +69,12 @@ def _given_weights(weights, n):
 def _learned_weights(weights, n):
     "A softmax of parameters, which can silence no region."
     regions = len(partitions(n))
-    if weights.shape != (regions,):
+    if weights.shape[-1:] != (regions,):
         raise ValueError(
             f"learned weights hold one number per region, shape ({regions},), "
             f"in the order of `partitions({n})`; got {tuple(weights.shape)}."
         )
-    return (weights / weights.norm()).softmax(0)
+    return (weights / weights.norm(dim=-1, keepdim=True)).softmax(-1)
 
 
 def _density(n, batch_size):
@@ -96,20 +96,18 @@ def _weights(weights, n, batch_size):
     )
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #16aa68a6
-@checked(scores=CubeScores)
 def region_weights(
     regions,  # Partitions to keep; None keeps all
-    weights,  # "density", a dict by partition, a Tensor of learned parameters, or None
-    scores: CubeScores,
+    weights,  # "density", a dict by partition, a Tensor of learned parameters (maybe (S, regions)), or None
+    scores: CubeScores | Tensor,  # The cube, or S batches (S, n, B, F)
 ) -> Tensor | None:  # Weight of each of `partitions(n)`, 0 where left out; None if all are 1
     "Weights of the regions of a cube."
     if regions is None and weights is None:
         return None
-    kept = _kept_regions(regions, scores.n)
-    w = torch.as_tensor(
-        _weights(weights, scores.n, scores.shape[0]), dtype=scores.dtype, device=scores.device
-    )
-    return w * torch.tensor([p in kept for p in partitions(scores.n)], device=scores.device)
+    n, rows = scores.shape[1:3] if isinstance(scores, Tensor) else (scores.n, scores.shape[0])
+    kept = _kept_regions(regions, n)
+    w = torch.as_tensor(_weights(weights, n, rows), dtype=scores.dtype, device=scores.device)
+    return w * torch.tensor([p in kept for p in partitions(n)], device=scores.device)
 
 
 def log_weight(
@@ -136,16 +134,15 @@ def cross_entropy(
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #07fb721d
 class CubeProblem:
-    "One loss on one cube: logits, targets and weights of any block."
+    "The loss `slice` on one cube: logits, targets and weights of any block."
 
     def __init__(
         self,
         scores: CubeScores,
         labels: CubeScores | None,  # Of the inputs that define exact labels; None: one-hot
-        kind: str,  # "axis", "slice" or "sigmoid"
         smoothing: float,  # In [0, 1)
     ):
-        self.scores, self.labels, self.kind, self.smoothing = scores, labels, kind, smoothing
+        self.scores, self.labels, self.smoothing = scores, labels, smoothing
         self.n, self.batch_size = scores.n, scores.shape[0]
 
     def weights(self, w, where=None):
@@ -157,8 +154,6 @@ class CubeProblem:
     def logits(self, where, scale, bias, w, operands=None, scores=None):
         "Logits of a block; in a softmax a weight multiplies the exponential."
         out = scale * (scores or self.scores).block(where, operands)
-        if self.kind == "sigmoid":
-            return out + bias
         return out + (0 if w is None else self.weights(log_weight(w), where))
 
     def label_logits(self, where, scale, bias, w):
@@ -181,14 +176,35 @@ class CubeProblem:
         return out
 
     def rows(self, cells, t):
-        "A matrix with the cells of one softmax in each row: slices of axis t, or lines along it."
-        if self.kind == "slice":
-            return cells.movedim(t, 0).flatten(1)
+        "A matrix with the cells of one softmax in each row: slices of axis t."
+        return cells.movedim(t, 0).flatten(1)
+
+    def full(self, scale, bias, w):
+        "The loss from the whole cube."
+        logits = self.logits(None, scale, bias, w)
+        exact = self.labels is not None
+        target = self.label_logits(None, scale, bias, w) if exact else self.one_hot(logits.detach())
+        total = 0
+        for t in range(self.n):
+            wanted = self.rows(target, t).softmax(1).nan_to_num(0) if exact else self.rows(target, t)
+            total = total + cross_entropy(self.rows(logits, t), wanted, self.smoothing).mean()
+        return total / self.n
+
+
+class LineProblem(CubeProblem):
+    "The loss `axis` on all lines of one cube."
+
+    def rows(self, cells, t):
+        "A matrix with the cells of one softmax in each row: lines along axis t."
         return cells.movedim(t, -1).flatten(0, -2)
 
-    def sigmoid(self, where, scale, bias, w, bounds, operands=None):
+
+class CellProblem(CubeProblem):
+    "The loss `sigmoid`: each cell alone."
+
+    def part(self, where, scale, bias, w, bounds, operands=None):
         "Sum over a block; `bounds` scale exact labels to [0, 1]."
-        logits = self.logits(where, scale, bias, None, operands)
+        logits = scale * self.scores.block(where, operands) + bias
         if self.labels is None:
             y = self.one_hot(logits.detach(), where)
         else:
@@ -198,15 +214,5 @@ class CubeProblem:
 
     def full(self, scale, bias, w):
         "The loss from the whole cube."
-        self.scores.check_memory("Use streaming=True, or a smaller batch.")
-        if self.kind == "sigmoid":
-            bounds = None if self.labels is None else self.labels.block().aminmax()
-            return self.sigmoid(None, scale, bias, w, bounds)
-        logits = self.logits(None, scale, bias, w)
-        exact = self.labels is not None
-        target = self.label_logits(None, scale, bias, w) if exact else self.one_hot(logits.detach())
-        total = 0
-        for t in range(self.n):
-            wanted = self.rows(target, t).softmax(1).nan_to_num(0) if exact else self.rows(target, t)
-            total = total + cross_entropy(self.rows(logits, t), wanted, self.smoothing).mean()
-        return total / self.n
+        bounds = None if self.labels is None else self.labels.block().aminmax()
+        return self.part(None, scale, bias, w, bounds)

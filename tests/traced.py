@@ -1,0 +1,160 @@
+"""Which functions of the package a run calls; all must lie in modules that its result depends on.
+
+`python tests/traced.py codes/optimum ndim` traces these experiments at smoke size and says what lies outside.
+"""
+
+from __future__ import annotations
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def _watcher(
+    file: int,  # Descriptor, open for appending
+    folder: str,  # Functions defined below it count
+):  # For `sys.settrace`
+    seen, own = {}, watch.__code__.co_filename
+
+    def look(frame, event, argument):
+        code = frame.f_code
+        if id(code) not in seen:
+            seen[id(code)] = code  # kept, so that no other code gets its id
+            if code.co_filename.startswith(folder) and code.co_filename != own:
+                os.write(file, f"{code.co_filename}\t{code.co_qualname}\n".encode())
+
+    return look
+
+
+def _kernels(folder: str) -> dict[int, tuple[int, object]]:
+    "Compiled versions of every numba kernel of the loaded modules, by the identity of its dispatcher."
+    modules = [m for m in list(sys.modules.values()) if str(getattr(m, "__file__", "")).startswith(folder)]
+    found = [o for m in modules for o in vars(m).values() if type(o).__name__ == "CPUDispatcher"]
+    return {id(d): (len(d.overloads), d.py_func.__code__) for d in found}
+
+
+def _write_kernels(file: int, folder: str, before: dict) -> None:
+    "A line for each kernel with a version that was not there before."
+    for key, (versions, code) in _kernels(folder).items():
+        if versions > before.get(key, (0, None))[0]:
+            os.write(file, f"{code.co_filename}\t{code.co_qualname}\n".encode())
+
+
+@contextlib.contextmanager
+def _unwatched_compilation():
+    "Inside, numba compiles without being watched; nothing to do where numba is not loaded."
+    dispatcher = getattr(sys.modules.get("numba.core.dispatcher"), "Dispatcher", None)
+    if dispatcher is None:
+        yield
+        return
+    compile = dispatcher.compile
+
+    def unwatched(*arguments):
+        look = sys.gettrace()
+        sys.settrace(None)
+        try:
+            return compile(*arguments)
+        finally:
+            sys.settrace(look)
+
+    dispatcher.compile = unwatched
+    try:
+        yield
+    finally:
+        dispatcher.compile = compile
+
+
+_CUSTOM = "from traced import watch\nwatch({path!r}, {folder!r})\n"
+
+
+def watch(
+    path: str,  # File to append to
+    folder: str,  # Functions defined below it count
+) -> int:  # Descriptor of the file
+    "Write down every function that this process calls from now on."
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    look = _watcher(file, folder)
+    threading.settrace(look)
+    sys.settrace(look)
+    return file
+
+
+@contextlib.contextmanager
+def _programs(path: Path, folder: str):
+    "Inside, Python programs that this process starts watch too."
+    beside, before = path.with_suffix(".site"), os.environ.get("PYTHONPATH")
+    beside.mkdir(parents=True, exist_ok=True)
+    (beside / "sitecustomize.py").write_text(_CUSTOM.format(path=str(path), folder=folder))
+    paths = [str(beside), str(Path(__file__).parent), *([before] if before else [])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+
+
+@contextlib.contextmanager
+def traced(
+    path: Path | str,  # Takes a line "file, tab, name" for every function that is called inside
+    folder: Path | str,  # Functions defined below it count
+):
+    "Write down what the block calls; threads, forks and Python programs that it starts are watched too."
+    path, folder = Path(path).resolve(), f"{Path(folder).resolve()}/"
+    before = _kernels(folder)
+    with _programs(path, folder), _unwatched_compilation():
+        file = watch(str(path), folder)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+            _write_kernels(file, folder, before)
+            os.close(file)
+
+
+def executed(
+    path: Path | str,  # Written by `traced`
+    folder: Path | str,  # That holds the package
+) -> dict[str, set[str]]:  # Module -> names of its functions; "<module>" is its top level
+    "What a block called."
+    found = {}
+    lines = Path(path).read_text(encoding="utf-8").splitlines() if Path(path).exists() else []
+    for file, name in (line.split("\t") for line in lines):
+        module = Path(file).relative_to(Path(folder).resolve()).with_suffix("").as_posix().replace("/", ".")
+        found.setdefault(module.removesuffix(".__init__"), set()).add(name)
+    return found
+
+
+def outside(
+    found: dict[str, set[str]],  # From `executed`
+    modules: Iterable[str],  # What the result depends on
+) -> list[str]:  # "module: its functions"
+    "Functions that ran and that the result does not depend on."
+    return [f"{module}: {', '.join(sorted(found[module]))}" for module in sorted(found.keys() - set(modules))]
+
+
+def strange(experiment, folder):
+    "Functions that an experiment calls outside its inputs."
+    from functools import partial
+
+    from brace_nb.companion import code_closure, root, run_notebook
+
+    calls = Path(folder) / experiment.name.replace("/", "-")
+    around = partial(traced, calls, root() / "brace_nb")
+    run_notebook(experiment.path, f"{calls}.ipynb", experiment.values, root(), around=around)
+    found = executed(calls, root())
+    found.pop(run_notebook.__module__, None)  # shows the pictures of every notebook
+    return outside(found, code_closure(experiment.sources))
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    from brace_nb.companion import find_experiments, select
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["BRACE_NB_RUN"] = folder
+        for name, experiment in select(find_experiments("smoke"), ",".join(sys.argv[1:])).items():
+            print(name, strange(experiment, folder) or "nothing outside")
