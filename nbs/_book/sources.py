@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 SOURCE = ROOT / "data/derived/book/src"
 KEPT: set[Path] = set()  # Files of this run; the others are deleted at its end
 
-OWN_DATA = "7_companion/13e_public_data"  # the lesson on them (MERGE: 7_companion/13a_public_pieces)
+OWN_DATA = "7_companion/13a_public_pieces"  # the lesson on what the sources used
 PARTS = {  # Folder below nbs: title, what it is about, the figure, or the lesson, whose picture stands for it
     "0_core": (
         "Core",
