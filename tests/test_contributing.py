@@ -35,25 +35,6 @@ def recipes() -> dict[str, tuple[str, list[Step]]]:
 RECIPES = recipes()
 
 
-def unready() -> set[str]:
-    "MERGE: delete this function; with all registries in, `LATER` is empty and every recipe is walked."
-    from brace_nb import assignment, ndim
-    from brace_nb.core import Registry
-
-    there = {
-        "Add a measure of n vectors": isinstance(ndim.MEASURES, Registry),
-        "Add a way to assign": isinstance(assignment.METHODS, Registry),
-        "Add a loss on n embeddings": isinstance(ndim.KINDS, Registry),
-        "Change how long the encoder is trained": (
-            ROOT / "nbs/1_foundations/14_encoder_recipe.ipynb"
-        ).exists(),
-    }
-    return {title for title, ready in there.items() if not ready}
-
-
-LATER = unready()
-
-
 def cell(source: str, kind: str = "code", tags: tuple = ()) -> dict:
     "A cell of a notebook."
     more = dict(outputs=[], execution_count=None) if kind == "code" else {}
@@ -163,7 +144,7 @@ def walked(copy):
     for title, (_, steps) in RECIPES.items():
         before = contents(copy)
         for step in steps:
-            if step.target != "check" and title not in LATER:
+            if step.target != "check":
                 do(step, copy)
         after = contents(copy)
         changed[title] = {name for name in after if before.get(name) != after[name]}
@@ -175,8 +156,6 @@ def walked(copy):
 
 @pytest.mark.parametrize("title", RECIPES)
 def test_a_recipe_does_what_it_says(walked, copy, title):
-    if title in LATER:
-        pytest.skip("its registry is not there yet")
     checks = [step for step in RECIPES[title][1] if step.target == "check"]
     assert checks, "a recipe shows how to see that it worked"
     for step in checks:
@@ -189,8 +168,7 @@ def test_a_recipe_does_what_it_says(walked, copy, title):
 @pytest.mark.parametrize("title", RECIPES)
 def test_a_recipe_touches_the_files_it_names_and_at_most_two(walked, title):
     changed, named = walked[0][title], set(re.findall(r"`((?:nbs|data)/[\w/]+\.\w+)`", RECIPES[title][0]))
-    if title not in LATER:
-        assert changed == {step.target for step in RECIPES[title][1] if step.target != "check"}
+    assert changed == {step.target for step in RECIPES[title][1] if step.target != "check"}
     assert changed <= named, "the words of the recipe name every file"
     assert len([name for name in changed if not name.startswith("data/")]) <= MOST
 
@@ -198,8 +176,8 @@ def test_a_recipe_touches_the_files_it_names_and_at_most_two(walked, title):
 def test_nothing_else_of_the_package_moves(walked):
     "Only the modules of the notebooks that the recipes name, and nbdev's index."
     wanted = {"brace_nb/_modidx.py"}
-    for title, (_, steps) in RECIPES.items():
-        for step in steps if title not in LATER else ():
+    for _, steps in RECIPES.values():
+        for step in steps:
             if re.match(r"nbs/\d_", step.target):
                 part, name = re.fullmatch(r"nbs/\d_(\w+)/\d+\w?_(\w+)\.ipynb", step.target).groups()
                 wanted.add(f"brace_nb/{part}/{name}.py")
@@ -210,16 +188,5 @@ def test_an_entry_is_on_its_page_with_nothing_else_to_do(walked, copy):
     "The site's script of the copy holds the entries that the recipes add."
     script = "import sys; sys.path.insert(0, 'nbs/_book'); import registries; print(registries.script())"
     told = run(copy, sys.executable, "-c", script)
-    done = set(RECIPES) - LATER
-    entries = re.findall(r'^(?:MEASURES|KINDS)\["(\w+)"\]|^    "(\w+)", AssignmentMethod', _cells(), re.M)
-    assert len(entries) == sum(
-        title.startswith(("Add a measure", "Add a way", "Add a loss")) for title in done
-    )
-    for names in entries:
-        assert f'"{"".join(names)}":' in told, names
-
-
-def _cells() -> str:
-    "What the recipes that are walked add to notebooks."
-    walked = (steps for title, (_, steps) in RECIPES.items() if title not in LATER)
-    return "\n".join(step.text for steps in walked for step in steps if step.target.endswith(".ipynb"))
+    for name in ("squared_pairs", "in_order", "diagonal"):
+        assert f'"{name}":' in told, name

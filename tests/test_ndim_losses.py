@@ -284,7 +284,7 @@ def test_gradcheck(kind, streaming):
     )
     for options in (
         ({}, dict(label_smoothing=0.1), dict(weights=w))
-        if kind != "pairs"
+        if KINDS[kind].cube
         else ({}, dict(label_smoothing=0.1))
     ):
         assert torch.autograd.gradcheck(

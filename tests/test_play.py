@@ -11,7 +11,6 @@ import pytest
 import torch
 from browser import Watched, call
 
-from brace_nb import codes
 from brace_nb.assignment import (
     DISTRIBUTIONS,
     FLOAT_FORMATS,
@@ -24,6 +23,7 @@ from brace_nb.assignment import (
 )
 from brace_nb.codes import (
     CODE_MEASURES,
+    CODES,
     binarize,
     cosine_similarity,
     counterexample_interval,
@@ -564,15 +564,12 @@ def test_an_entry_of_the_library_is_on_its_page(browser, tmp_path, monkeypatch):
         "measures": (MEASURES, "points", "tr[data-name=added]"),
         "methods": (METHODS, "assignment", "tr[data-name=added]"),
         "losses": (KINDS, "regions", "tr[data-name=added]"),
-        "codes": (getattr(codes, "CODES", ()), "corner", "tr[data-name=added]"),
+        "codes": (CODES, "corner", "tr[data-name=added]"),
     }
     for registry, _, _ in places.values():
-        if isinstance(registry, dict):  # MERGE: kinds of loss and codes are no registries on this branch
-            monkeypatch.setitem(registry, "added", Added(title="Added & new", color="red", marker="*"))
+        monkeypatch.setitem(registry, "added", Added(title="Added & new", color="red", marker="*"))
     put_pages(tmp_path)
     for registry, page, row in places.values():
-        if not isinstance(registry, dict):
-            continue
         watched = Watched(browser)
         shown = watched.open(tmp_path / f"play/{page}.html").locator(row).inner_text()
         assert "Added & new" in shown and "in Python only" in shown, page

@@ -1,4 +1,4 @@
-"""nbdev documents an argument in a comment beside it; Sphinx wants a list below the docstring."""
+"""A list of parameters below a docstring, for Sphinx, from the comments beside the arguments."""
 
 import inspect
 import re

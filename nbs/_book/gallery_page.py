@@ -18,6 +18,7 @@ from sources import (
     row_link,
     title_of,
     verdict_class,
+    wide,
 )
 
 WIDTH = 640  # Pixels of a small picture
@@ -94,23 +95,15 @@ def gallery(rows: dict) -> int:
     "One page of all figures, part by part; a filter appears where scripts run. Returns their number."
     facts = read_facts(ROOT / "figures")
     total = sum(len(f["figures"]) for f in facts.values())
-    page = [
-        "---",
-        "hide-toc: true",
-        "---",
-        "",
-        "# Figures",
-        "",
-        f"All {total} figures, as `make figures` makes them. A picture leads to its experiment.",
-        "",
-    ]
+    about = f"All {total} figures, as `make figures` makes them. A picture leads to its experiment."
+    page = wide("Figures", about, "")
     page += raw('<div id="gallery-filter"></div>')
     for folder, (title, _, _) in PARTS.items():
         part = folder.partition("_")[2]
         if part in facts:
             page += [f"## {title}", "", "```{raw} html", '<div class="cards">']
-            for figure, about in sorted(facts[part]["figures"].items()):
-                page.append(card(figure, about, [rows[id] for id in about["claims"] if id in rows], part))
+            for figure, told in sorted(facts[part]["figures"].items()):
+                page.append(card(figure, told, [rows[id] for id in told["claims"] if id in rows], part))
             page += ["</div>", "```", ""]
     put("gallery/index.md", "\n".join(page))
     return total

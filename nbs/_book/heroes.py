@@ -5,7 +5,7 @@ import re
 
 from brace_nb.companion import captions_of, read_facts
 from gallery_page import small_copy
-from sources import KEPT, PARTS, ROOT, SOURCE, cells_of, plain, title_of
+from sources import PARTS, ROOT, SOURCE, cells_of, plain, put, title_of
 
 
 def drawn_by(lesson: str) -> bytes:
@@ -13,16 +13,6 @@ def drawn_by(lesson: str) -> bytes:
     outputs = (o for cell in cells_of(ROOT / f"nbs/{lesson}.ipynb") for o in cell.get("outputs", []))
     pictures = (o["data"]["image/png"] for o in outputs if "image/png" in o.get("data", {}))
     return base64.b64decode("".join(next(pictures)))
-
-
-def put_picture(part: str, picture: bytes) -> None:
-    "Write a lesson's picture beside the figures; an unchanged one keeps its time."
-    target = SOURCE / f"_static/heroes/{part}.png"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists() or target.read_bytes() != picture:
-        target.write_bytes(picture)
-    KEPT.add(target)
-    small_copy(target, SOURCE / f"_static/small/heroes/{part}.webp")
 
 
 def said_of(lesson: str) -> tuple[str, str]:
@@ -42,7 +32,8 @@ def hero(folder: str) -> list[str]:
     "The picture of a part with its finding, and where it is from."
     name, part = PARTS[folder][2], folder.partition("_")[2]
     if (ROOT / f"nbs/{name}.ipynb").exists():
-        put_picture(part, drawn_by(name))
+        drawn = put(f"_static/heroes/{part}.png", drawn_by(name))
+        small_copy(drawn, SOURCE / f"_static/small/heroes/{part}.webp")
         picture, page = f"/_static/heroes/{part}.png", f"nbs/{name}.ipynb"
         alt, caption = said_of(name)
     else:

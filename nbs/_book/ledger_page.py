@@ -3,7 +3,7 @@
 import re
 
 from brace_nb.companion import VERDICTS, read_facts
-from sources import ROOT, SOURCES, badges, escaped, linked, put, raw, toctree, verdict_class
+from sources import ROOT, SOURCES, badges, escaped, linked, put, raw, toctree, verdict_class, wide
 
 
 def figures_by_row() -> dict[str, list[str]]:
@@ -119,29 +119,11 @@ def ledger(rows: list[dict]) -> None:
         for v, n in names.items()
         if n
     )
-    page = [
-        "---",
-        "hide-toc: true",
-        "---",
-        "",
-        "# Ledger",
-        "",
-        WORDS,
-        "",
-        *raw(f'<p class="counts">{counts}</p>'),
-    ]
+    page = wide("Ledger", WORDS, "", *raw(f'<p class="counts">{counts}</p>'))
     page += [f"[All {len(rows)} rows, to filter and to search](rows.md)", "", "## Shares by chapter", ""]
     page += [*raw(*share_table(rows)), *toctree("rows")]
     put("ledger/index.md", "\n".join(page))
-    body = [
-        "---",
-        "hide-toc: true",
-        "---",
-        "",
-        "# All rows of the ledger",
-        "",
-        *raw('<div id="ledger-filter"></div>'),
-    ]
+    body = wide("All rows of the ledger", *raw('<div id="ledger-filter"></div>'))
     for source, (name, chapter) in SOURCES.items():
         mine = [r for r in rows if r["source"] == source]
         if mine:

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 from brace_nb.companion import read_facts
-from sources import PARTS, ROOT, badges, cells_of, escaped, experiments, lessons, linked, plain, put
-from sources import row_link, title_of
+from sources import OWN_DATA, PARTS, ROOT, badges, cells_of, escaped, experiments, lessons, linked, plain
+from sources import put, row_link, title_of
 
 _PICTURE = re.compile(r"^!\[([^\]]*)\]\(((?:\.\./)+figures/([^)]+)\.png)\)[ \t]*$", re.M)
 CITE = " · [Cite](/cite.md)"
 NO_FIGURE = "It draws no figure; other experiments read what it computes."
-OWN_DATA = "[the sources' own data](/nbs/7_companion/13e_public_data.ipynb)"
-NOT_RUN = f"It has not been run for this site, because it needs {OWN_DATA}."
+NEEDED = f"[the sources' own data](/nbs/{OWN_DATA}.ipynb)"
+NOT_RUN = f"It has not been run for this site, because it needs {NEEDED}."
 _TAGS = ("hide-input", "hide-output", "hide-cell", "remove-input", "remove-output", "remove-cell")
 
 

@@ -7,6 +7,7 @@ are named, or of all that have none; data come from the last `make book`.
 """
 
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 import yaml
 
 import registries
-from sources import HERE, ROOT, SOURCE, escaped, plain, put, raw, title_of, toctree
+from sources import HERE, ROOT, SOURCE, escaped, plain, put, raw, title_of, toctree, wide
 
 SCRIPTS = ("play.js", "registries.js")  # what all pages read before their own script
 WIDTH = 520  # pixels of a card's picture
@@ -68,7 +69,7 @@ def write() -> None:
     for name in names():
         about, text = read(name)
         text = text.replace("@PAGE@\n", "\n".join(raw(*place(name))))
-        put(f"play/{name}.md", f"---\nhide-toc: true\n---\n\n# {about['title']}\n{text}")
+        put(f"play/{name}.md", "\n".join(wide(about["title"], text.lstrip())))
     page = ["# Play", "", "Pages that compute in your browser; nothing is sent anywhere.", "", *cards()]
     put("play/index.md", "\n".join([*page, *toctree(*names())]))
     registries.write()
@@ -102,7 +103,7 @@ def picture(name: str, browser: str, folder: Path) -> None:
 
 def main(wanted: list[str]) -> int:
     "Take the pictures that are asked for, or those that are missing."
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    browser = os.environ.get("BRACE_NB_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
     missing = [name for name in names() if not (HERE / f"static/play_{name}.webp").exists()]
     if browser is None:
         print("no picture was taken, because there is no Chromium: `apt-get install chromium`")

@@ -32,44 +32,17 @@ def written(text: str) -> str:
     return text
 
 
-def fields_of(entry) -> dict:
-    "The fields of an entry: of a dataclass, a named tuple, or a bare (formula, function)."
-    if dataclasses.is_dataclass(entry):
-        return {f.name: getattr(entry, f.name) for f in dataclasses.fields(entry)}
-    return getattr(entry, "_asdict", lambda: {})()
-
-
-def old_facts(name: str, entry) -> dict:
-    "MERGE: delete this function and its call in `facts_of` when every registry holds entries with a title."
-    from brace_nb import companion
-    from brace_nb.assignment import precision_grid
-
-    titles = getattr(companion, "LABELS", {}) | getattr(precision_grid, "DISTRIBUTION_TITLES", {})
-    found = dict(title=titles.get(name, name.replace("_", " ")))
-    if type(entry) is tuple:  # a statistic
-        found |= dict(formula=entry[0])
-    if callable(entry):  # a distribution
-        found |= dict(minimized=name in assignment.MINIMIZED)
-    if name in getattr(companion, "METHOD_STYLES", {}):
-        look = companion.method_style(name)
-        found |= dict(color=look["color"], marker=look["marker"])
-    return found
-
-
-def facts_of(name: str, entry) -> dict:
+def facts_of(entry) -> dict:
     "All of an entry that is words, numbers or a truth; its color as figures draw it."
-    facts = {k: v for k, v in fields_of(entry).items() if isinstance(v, str | int | float)}
-    if hasattr(entry, "color"):
-        facts |= dict(color=style(entry)["color"])
-    else:
-        facts = old_facts(name, entry) | facts
-    return {k: written(v) if k in ("title", "formula") else v for k, v in facts.items()}
+    fields = {f.name: getattr(entry, f.name) for f in dataclasses.fields(entry)}
+    facts = {k: v for k, v in fields.items() if isinstance(v, str | int | float)}
+    facts |= {k: written(facts[k]) for k in ("title", "formula") if k in facts}
+    return facts | dict(color=style(entry)["color"])
 
 
-def entries(registry) -> dict:
+def entries(registry: dict) -> dict:
     "Name -> facts."
-    items = registry.items() if isinstance(registry, dict) else zip(registry, registry, strict=True)
-    return {name: facts_of(name, entry) for name, entry in items}
+    return {name: facts_of(entry) for name, entry in registry.items()}
 
 
 def formats() -> dict:
@@ -95,7 +68,7 @@ def tables() -> dict:
         measures=entries(ndim.MEASURES),
         statistics=entries(ndim.STATISTICS),
         losses=entries(ndim.KINDS),
-        codes=entries(getattr(codes, "CODES", {})),  # MERGE: codes.CODES
+        codes=entries(codes.CODES),
         similarities=entries(codes.CODE_MEASURES),
         designers=entries(foundations.DESIGNERS),
     )

@@ -3,7 +3,6 @@
 import html
 import json
 import re
-import shutil
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -15,6 +14,7 @@ HERE = Path(__file__).parent
 SOURCE = ROOT / "data/derived/book/src"
 KEPT: set[Path] = set()  # Files of this run; the others are deleted at its end
 
+OWN_DATA = "7_companion/13a_public_pieces"  # the lesson on what the sources used
 PARTS = {  # Folder below nbs: title, what it is about, the figure, or the lesson, whose picture stands for it
     "0_core": (
         "Core",
@@ -64,7 +64,7 @@ PARTS = {  # Folder below nbs: title, what it is about, the figure, or the lesso
     "9_paper": (
         "On the sources' own data",
         "Experiments for readers who have the sources' data and weights; no lessons.",
-        "7_companion/13e_public_data",
+        OWN_DATA,
     ),
 }
 SOURCES = {  # Of the ledger: name, chapter
@@ -82,22 +82,25 @@ SOURCES = {  # Of the ledger: name, chapter
 }
 
 
-def put(path: str, text: str) -> None:
-    "Write a page; an unchanged page keeps its time, so that Sphinx need not read it again."
+def put(path: str, content: str | bytes) -> Path:
+    "Write a page or a picture; an unchanged one keeps its time, so that Sphinx need not read it again."
     target = SOURCE / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists() or target.read_text(encoding="utf-8") != text:
-        target.write_text(text, encoding="utf-8")
+    data = content.encode() if isinstance(content, str) else content
+    if not target.exists() or target.read_bytes() != data:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
     KEPT.add(target)
+    return target
 
 
 def copy(path: Path, target: str) -> None:
-    "Copy a file; an unchanged one keeps its time."
-    to = SOURCE / target
-    to.parent.mkdir(parents=True, exist_ok=True)
-    if not to.exists() or to.read_bytes() != path.read_bytes():
-        shutil.copyfile(path, to)
-    KEPT.add(to)
+    "Copy a file."
+    put(target, path.read_bytes())
+
+
+def wide(title: str, *lines: str) -> list[str]:
+    "The lines of a page without a table of contents at its side."
+    return ["---", "hide-toc: true", "---", "", f"# {title}", "", *lines]
 
 
 def raw(*lines: str) -> list[str]:
