@@ -1,4 +1,4 @@
-"Stacks of models against each model alone: layers with a form of their own, others, joined weights, some of them."
+"Stacks of models against each model alone."
 
 import pytest
 import torch
