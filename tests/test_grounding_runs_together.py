@@ -7,13 +7,10 @@ import torch
 from brace_nb.grounding import (
     AlignedTuples,
     FeatureEncoder,
-    StackedEncoders,
-    axis_losses,
-    line_scores,
     train_encoders,
     train_together,
 )
-from brace_nb.ndim import cube, cube_loss
+from brace_nb.ndim import axis_losses, cube, cube_loss, line_scores
 
 
 def items(n=3, count=24, missing=False, seed=1):
@@ -106,19 +103,44 @@ def test_padding_is_not_read():
         assert found[r].item() == pytest.approx(want.item(), abs=1e-9)
 
 
-def test_stacked_encoders_are_the_encoders_and_stay_theirs():
-    each = [FeatureEncoder(5, 3, 2, 8, k) for k in range(3)]
-    x = torch.randn(3, 7, 5)
-    want = torch.stack([e(v) for e, v in zip(each, x)])
-    stack = StackedEncoders(each)
-    torch.testing.assert_close(stack(x), want, rtol=1e-5, atol=1e-6)
-    stack.flat.detach().mul_(0.5)
-    torch.testing.assert_close(stack(x), torch.stack([e(v) for e, v in zip(each, x)]), rtol=1e-5, atol=1e-6)
+CHANGED = dict(
+    loss="pairs",
+    measure="sum_norm",
+    steps=3,
+    batch_size=5,
+    learning_rate=0.05,
+    weight_decay=0.5,
+    log_every=2,
+    look_every=1,
+    errors="exact",
+    log_variance=True,
+    seed=7,
+)
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_defaults_come_from_train_encoders(name, monkeypatch):
+    "Another default of `train_encoders` is another default of `train_together`."
+
+    def told():
+        return dict(tuples=items(), encoders=encoders(3), held=items(3, 12, seed=2), embed_dim=4, **short)
+
+    function = train_encoders.__wrapped__
+    short = {} if name == "steps" else dict(steps=2)
+    if name in function.__kwdefaults__:
+        monkeypatch.setitem(function.__kwdefaults__, name, CHANGED[name])
+    else:
+        places = ("encoders", "loss", "measure")
+        values = [CHANGED[name] if k == name else v for k, v in zip(places, function.__defaults__)]
+        monkeypatch.setattr(function, "__defaults__", tuple(values))
+    alone, (together,) = train_encoders(**told()), train_together([told()])
+    assert [list(row) for row in together.history] == [list(row) for row in alone.history]
+    for mine, other in zip(together.history + together.looks, alone.history + alone.looks, strict=True):
+        a, b = (np.array(list(r.values()), float) for r in (mine, other))
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
 
 
 def test_what_cannot_be_trained_together_is_refused():
-    with pytest.raises(ValueError, match="one shape"):
-        StackedEncoders([FeatureEncoder(5, 3, 1, 8), FeatureEncoder(5, 3, 1, 6)])
     with pytest.raises(ValueError, match="use `train_encoders`"):
         train_together([run_of(chunk=2)])
     with pytest.raises(ValueError, match="encoders of its own"):

@@ -11,10 +11,19 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from brace_nb.as_printed.ndim import james_stein
+from brace_nb.companion import PALETTE, style
 from brace_nb.foundations import clip_loss
+from brace_nb.grounding import (
+    AlignedTuples,
+    default_encoders,
+    train_encoders,
+    train_noisy_side_by_side,
+    train_together,
+)
 from brace_nb.ndim import (
     KINDS,
     MEASURES,
+    LossKind,
     cube,
     cube_blocks,
     cube_loss,
@@ -403,6 +412,15 @@ def test_support_of_the_gradient(n, b):
     )
 
 
+def properties_of(kind, xs, scale, modalities, items):
+    "What holds for every kind of loss."
+    loss = cube_loss(xs, kind=kind, scale=scale).item()
+    assert loss >= 0
+    turned = cube_loss([xs[k][items] for k in modalities], kind=kind, scale=scale).item()
+    assert turned == pytest.approx(loss)
+    assert cube_loss([x * 2 for x in xs], kind=kind, scale=scale).item() == pytest.approx(loss)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 4), st.integers(2, 4), st.integers(0, 10**6), st.floats(0.1, 20))
 def test_properties(n, b, seed, scale):
@@ -410,12 +428,7 @@ def test_properties(n, b, seed, scale):
     rng = np.random.default_rng(seed)
     modalities, items = rng.permutation(n), rng.permutation(b)
     for kind in KINDS:
-        loss = cube_loss(xs, kind=kind, scale=scale).item()
-        assert loss >= 0
-        assert cube_loss([xs[k][items] for k in modalities], kind=kind, scale=scale).item() == pytest.approx(
-            loss
-        )  # order of items and modalities
-        assert cube_loss([x * 2 for x in xs], kind=kind, scale=scale).item() == pytest.approx(loss)
+        properties_of(kind, xs, scale, modalities, items)
     chance = [
         cube_loss([torch.ones(b, 3, dtype=torch.float64)] * n, kind=k, scale=scale).item()
         for k in ("pairs", "axis", "slice")
@@ -423,6 +436,51 @@ def test_properties(n, b, seed, scale):
     assert chance == pytest.approx([math.log(b), math.log(b), (n - 1) * math.log(b)])
     masked = cube_loss(xs, scale=scale, regions=partitions(n)[:-1]).item() if n > 2 else 0
     assert masked <= cube_loss(xs, scale=scale).item() + 1e-12  # fewer negatives
+
+
+def hinge(batch):
+    "Each cell at least a margin below the match that shares its first coordinate."
+    C = batch.scores.block()
+    match = C[(torch.arange(len(C)),) * C.ndim]
+    return (batch.scale * (C - match.view(-1, *[1] * (C.ndim - 1))) + 1).clamp(min=0).mean()
+
+
+def test_a_kind_of_loss_is_added_in_one_place(monkeypatch):
+    "In `cube_loss`, `gradient_cells`, the properties, trainings, and figures."
+    kind = LossKind(
+        hinge, "max(0, 1 + C - C(i, .., i))", lambda n, B: (B**n, B**n - B), title="hinge", color="sky"
+    )
+    monkeypatch.setitem(KINDS, "hinge", kind)
+    xs = batches(2, 4)
+    assert cube_loss(xs, kind="hinge").item() == pytest.approx(hinge_by_hand(xs))
+    assert gradient_cells(3, 2, "hinge") == (8, 6) and "hinge" in KINDS
+    properties_of("hinge", batches(2, 4), 2.0, [0, 1], [2, 0, 3, 1])
+    views = AlignedTuples({f"v{k}": x.float() for k, x in enumerate(batches(3, 8))})
+    assert len(train_encoders(views, steps=2, loss="hinge").history) == 2
+    (trained,) = train_together([dict(tuples=views, encoders=default_encoders(views), steps=2, loss="hinge")])
+    assert len(trained.history) == 2
+    assert len(train_noisy_side_by_side([dict(kind="hinge")], [0], 3, steps=1)[0][0]) == 1
+    assert style(KINDS["hinge"])["color"] == PALETTE["sky"]
+
+
+def hinge_by_hand(xs):
+    C = cube(xs)
+    cells = [max(0.0, 1 + (C[i, j] - C[i, i]).item()) for i in range(len(C)) for j in range(len(C))]
+    return sum(cells) / len(cells)
+
+
+@pytest.mark.parametrize("n", (2, 3))
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_batches_are_each_as_alone(kind, n):
+    "The forms for batches side by side beside `cube_loss`, measure by measure."
+    X = torch.stack([torch.stack(batches(n, 4, seed=s)) for s in range(3)])
+    X, scale = X / X.norm(dim=-1, keepdim=True), torch.tensor([1.0, 3.0, 10.0], dtype=torch.float64)
+    for measure, m in MEASURES.items():
+        if m.only not in (None, n) or not KINDS[kind].cube and measure != "pairwise":
+            continue
+        found = KINDS[kind].together(X, measure, scale, -scale)
+        want = [cube_loss(list(x), measure, kind, s, -s) for x, s in zip(X, scale)]
+        torch.testing.assert_close(found, torch.stack(want))
 
 
 def test_blocks_tile_the_cube():

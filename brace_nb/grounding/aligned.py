@@ -183,6 +183,10 @@ class FeatureEncoder(torch.nn.Module):
             self.blocks = torch.nn.ModuleList(self._block(width) for _ in range(layers))
             self.last = torch.nn.Linear(width, embed_dim) if layers else torch.nn.Identity()
 
+    @property
+    def projection(self) -> Tensor:  # The last linear map, shape (embed_dim, width)
+        return (self.last if len(self.blocks) else self.first).weight
+
     def _block(self, width):
         inner = torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.Linear(width, width)
         return torch.nn.Sequential(torch.nn.LayerNorm(width), *inner)
@@ -211,6 +215,10 @@ class TextTower(torch.nn.Module):
         for k, p in model.named_parameters():
             p.requires_grad_(k in wanted and not frozen)
         self.model = model
+
+    @property
+    def projection(self) -> Tensor:  # The last linear map
+        return self.model.text_projection
 
     def forward(
         self,

@@ -52,11 +52,12 @@ class LossKind(Entry):
     together: Callable | None = None  # Of batches side by side, (S, n, B, F) -> (S,)
     knows: tuple = ()  # Options of `cube_loss` that `together` takes
     padded: Callable | None = None  # Of batches side by side that may hold padding
+    pads: tuple = ()  # Options of `cube_loss` that `padded` takes
 
 
 KINDS = Registry("kind")
 
-# %% ../../nbs/3_ndim/08_losses.ipynb #6323aa45
+# %% ../../nbs/3_ndim/08_losses.ipynb #ac09f836
 @dataclass
 class LossBatch:
     "What `cube_loss` was asked, checked."
@@ -149,6 +150,7 @@ def _axis_cells(n, B):
     walk=walk_lines,
     together=line_losses,
     padded=axis_losses,
+    pads=("weights", "label_smoothing"),
 )
 def _axis(batch):
     "With one-hot targets only the lines that hold an anchor count."
@@ -162,7 +164,7 @@ def _axis(batch):
         logits = logits + torch.where(eye > 0, logs[0], logs[1])  # regions (n,) and (n-1, 1)
     return cross_entropy(logits.flatten(0, 1), eye.repeat(scores.n, 1), batch.smoothing).mean()
 
-# %% ../../nbs/3_ndim/08_losses.ipynb #0b877d5f
+# %% ../../nbs/3_ndim/08_losses.ipynb #e702f029
 @KINDS.register(
     "slice",
     LossKind,
@@ -187,7 +189,7 @@ def _slice(batch):
     color="green",
     marker="D",
     line="--",
-    formula="-log sigmoid(z (C + bias)) summed over cells, z = 1 at (i, .., i) and -1 elsewhere, divided by B",
+    formula="sum over cells of -log sigmoid(z (C + bias)) / B, z = 1 at (i, .., i) and -1 elsewhere",
     gradient_cells=lambda n, B: (B**n, B**n - B),
     problem=CellProblem,
     walk=walk_cells,
@@ -197,7 +199,7 @@ def _slice(batch):
 def _sigmoid(batch):
     return batch.on_cube(KINDS["sigmoid"])
 
-# %% ../../nbs/3_ndim/08_losses.ipynb #f433e2ff
+# %% ../../nbs/3_ndim/08_losses.ipynb #276cdf5f
 @checked(n=several, batch_size=size, kind=one_of(KINDS))
 def gradient_cells(
     n: int,  # Modalities
