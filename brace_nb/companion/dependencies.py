@@ -134,6 +134,10 @@ def _read(file: str, stamp: tuple, inside: str) -> ModuleFile:
     path = Path(file)
     source, package = path.read_text(encoding="utf-8"), inside.split(".")[0]
     part = path.name == "__init__.py"
+    try:
+        ast.parse(source)
+    except SyntaxError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}. Mend the module.") from None
     table = lazy_table(source) if part else {}
     digest = code_digest(source, not part) + (_data_beside(path.parent) if part else "")
     return ModuleFile(digest, imports(source, package, inside), table)
