@@ -85,7 +85,7 @@ def _result_digests(experiment: Experiment) -> dict[str, str]:
     for need in experiment.needs:
         path = derived(experiment.profile) / "runs" / need / "out" / "result.json"
         found[f"results of {need}"] = "missing"
-        with contextlib.suppress(FileNotFoundError, ValueError):
+        with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
             found[f"results of {need}"] = read_json(path)["output"]
     return found
 
