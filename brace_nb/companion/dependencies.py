@@ -21,9 +21,7 @@ __all__ = ['without_docstrings', 'code_digest', 'imports', 'lazy_table', 'Module
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
-def without_docstrings(
-    tree: ast.AST,  # Changed in place
-) -> ast.AST:  # The same tree
+def without_docstrings(tree: ast.AST) -> ast.AST:  # The same tree
     "Drop the docstrings of a syntax tree."
     for node in ast.walk(tree):
         first = node.body[0] if isinstance(node, _DOCUMENTED) and node.body else None
@@ -39,11 +37,7 @@ def _lazy_calls(tree: ast.AST) -> list[ast.Call]:
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #4f5e8ac5
 @lru_cache(maxsize=None)
-def code_digest(
-    source: str,  # Python code
-    lazy: bool = True,  # False leaves out a lazy table: what it leads to is in the closure
-    docstrings: bool = False,  # Do they count? In a notebook they may be read
-) -> str:  # 16 hexadecimal digits
+def code_digest(source: str, lazy: bool = True, docstrings: bool = False) -> str:  # 16 hexadecimal digits
     "A digest of what the code does, by its syntax tree."
     tree = ast.parse(source) if docstrings else without_docstrings(ast.parse(source))
     for call in [] if lazy else _lazy_calls(tree):
@@ -198,10 +192,7 @@ def code_closure(
     return {m: "absent" if f is None else f.digest for m, f in files.items() if f is not _NOTHING}
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #f6d02544
-def module_of(
-    name: str,  # "package.part:name"
-    folder: Path | str | None = None,  # Folder that holds the package; the project's when None
-) -> str:  # "package.part.module"
+def module_of(name: str, folder: Path | str | None = None) -> str:  # "package.part.module"
     "The module of a part that has a public name, from the part's lazy table."
     part, _, function = name.partition(":")
     file = read_module(Path(folder or root()), part)

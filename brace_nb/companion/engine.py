@@ -40,11 +40,7 @@ def _log(name: str, profile: str) -> Path:
     return derived(profile) / "logs" / f"{name}.log"
 
 
-def job(
-    name: str,  # "part/name"
-    profile: str,  # Name of a profile
-    force: bool = False,  # Also when its results are up to date
-) -> int:  # Exit code
+def job(name: str, profile: str, force: bool = False) -> int:  # Exit code
     "Run one experiment and tell how it went."
     experiments.check_name(name)
     experiments.load_profile(profile)
@@ -271,11 +267,7 @@ def make(
     return _report(rows, reasons, chosen, broken, profile, only, code, strict, say)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1777cc56
-def keep(
-    profile: str,  # Name of a profile
-    only: str,  # Experiments whose results are kept although something changed
-    say=print,
-) -> int:  # Exit code
+def keep(profile: str, only: str, say=print) -> int:  # Exit code
     "Keep results by hand (`brace-nb figures --accept`)."
     chosen, _ = _choose(profile, only)
     with processes.locked(derived(profile) / "lock"):

@@ -199,10 +199,7 @@ def without(
     return left
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #dd1c27d4
-def chosen_by(
-    name: str,  # "part/name"
-    only: str,  # "part", "part/name", or several with commas; empty is all
-) -> bool:
+def chosen_by(name: str, only: str) -> bool:
     "Does the choice mean this experiment?"
     patterns = [p for p in only.split(",") if p]
     return not patterns or any(name == p or name.startswith(p + "/") for p in patterns)

@@ -198,9 +198,7 @@ def _log_bars(fig) -> list[str]:
     return found
 
 
-def picture_faults(
-    fig,  # A matplotlib figure as it would be saved
-) -> list[str]:  # Empty when all is well
+def picture_faults(fig) -> list[str]:  # Empty when all is well
     "What a reader would stumble over, as far as a program can see it."
     with _drawn(fig) as renderer:
         texts = _texts(fig)

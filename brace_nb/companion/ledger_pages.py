@@ -20,10 +20,7 @@ __all__ = ['judged', 'agreed', 'load_replications', 'keep_replication', 'ledger'
            'to_page', 'to_index', 'write_ledger']
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #9a3c0008
-def judged(
-    row: dict,  # A row of `load_claims`
-    record: dict,  # {measured, null}
-) -> dict:  # verdict, text, and null_text where there is a null
+def judged(row: dict, record: dict) -> dict:  # verdict, text, and null_text where there is a null
     "Verdict and words for what was recorded; ValueError when it does not fit the row."
     found = dict(verdict=verdict(row, record["measured"], record.get("null")))
     found["text"] = measured_text(row, record["measured"])
@@ -99,10 +96,7 @@ def ledger(
     return [_entry(id, row, kept[id], elsewhere[id]) for id, row in claims.items()]
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #4e897753
-def problems(
-    rows: list[dict],  # A ledger
-    exact_only: bool = False,  # Judge verdicts only where data and scale do not matter (for tiny profiles)
-) -> list[str]:  # Empty when all is well
+def problems(rows: list[dict], exact_only: bool = False) -> list[str]:  # Empty when all is well
     "Rows whose experiment said nothing that fits, and verdicts that are not the accepted ones."
     silent = [r for r in rows if r["experiment"] and r["measured"] is None and r["accepted"] != "not run"]
     judged = [r for r in rows if r["measured"] is not None and (r["needs"] == "nothing" or not exact_only)]
@@ -200,11 +194,7 @@ def _line(r: dict, figures: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def to_page(
-    source: str,  # Name of the source or chapter
-    rows: list[dict],  # Its rows of a ledger
-    figures: dict[str, list[str]],  # Id -> figures that show it
-) -> str:  # Markdown
+def to_page(source: str, rows: list[dict], figures: dict[str, list[str]]) -> str:  # Markdown
     "The rows of a source as a page."
     page = [f"# Ledger: {source}", "", f"{_summary(rows)}. [All sources](../CLAIMS.md).", "", _COLUMNS]
     page += ["|---" * 6 + "|", *(_line(r, figures.get(r["id"], [])) for r in rows)]

@@ -236,10 +236,7 @@ VARIABLE = "BRACE_NB_WARM"  # Path of the socket, for the jobs of a run
 
 
 @contextlib.contextmanager
-def warm_process(
-    work: str,  # "module:function" that does a job
-    preload: tuple[str, ...] = (),  # See `serve`
-):  # The path of its socket
+def warm_process(work: str, preload: tuple[str, ...] = ()):  # The path of its socket
     "A warm process for the time of the block."
     with tempfile.TemporaryDirectory(prefix="brace-nb-", ignore_cleanup_errors=True) as folder:
         path = str(Path(folder) / "jobs")

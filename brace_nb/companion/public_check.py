@@ -120,10 +120,7 @@ def _receive(url: str, part: Path) -> None:
             raise
 
 # %% ../../nbs/7_companion/13b_public_check.ipynb #0d2bb54b
-def download(
-    wanted: dict,  # url, md5 or sha256, as in data/public.yaml
-    folder: Path | str,  # Made when missing
-) -> Path:  # The file
+def download(wanted: dict, folder: Path | str) -> Path:  # The file
     "One file: resumed where it stopped, renamed when its checksum is right."
     target = Path(folder) / wanted["url"].rpartition("/")[2]
     if target.exists():
@@ -152,12 +149,8 @@ def _unpack(archive: Path) -> None:
     archive.unlink()
 
 
-def fetch(
-    folder: Path | str,  # Of public data and weights
-    only: list[str] | None = None,  # Names of pieces; None: all that are missing and have addresses
-    say=print,
-) -> list[str]:  # Pieces that are there afterwards and were not before
-    "Download what is missing and may be downloaded."
+def fetch(folder: Path | str, only: list[str] | None = None, say=print) -> list[str]:
+    "Download what is missing and may be downloaded: pieces that are there afterwards and were not before."
     folder, got = Path(folder), []
     for name, piece in pieces().items():
         if (only and name not in only) or not missing_files(piece, folder):

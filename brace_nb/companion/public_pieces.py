@@ -99,9 +99,7 @@ def public_file(
     raise FileNotFoundError(f"{name}: expected {pattern.replace(' | ', ' or ')} in {folder}.")
 
 # %% ../../nbs/7_companion/13a_public_pieces.ipynb #fe431f61
-def asked_for(
-    sources: list[str],  # The code cells of an experiment
-) -> list[str]:  # Names of pieces
+def asked_for(sources: list[str]) -> list[str]:  # Names of pieces
     "The pieces that code names in its calls of `public_data` and `public_file`."
     found = []
     for node in (n for s in sources for n in ast.walk(ast.parse(s)) if isinstance(n, ast.Call) and n.args):

@@ -31,11 +31,8 @@ def known_seconds(
     return {n: s for n, s in (known | own).items() if s is not None}
 
 
-def expected_seconds(
-    found: dict[str, Experiment],
-    known: dict[str, float],  # From `known_seconds`
-) -> dict[str, float]:  # One for each experiment
-    "How long each experiment will take: as long as the last time, or as the median."
+def expected_seconds(found: dict[str, Experiment], known: dict[str, float]) -> dict[str, float]:
+    "How long each experiment will take: as long as the last time, or as the median: one for each experiment."
     usual = statistics.median(known.values()) if known else 10.0
     return {name: max(0.1, known.get(name, usual)) for name in found}
 
@@ -61,11 +58,8 @@ def quick_figure(
     return min(alone, key=seconds.get, default=None)
 
 
-def priorities(
-    found: dict[str, Experiment],  # In an order that respects the needs
-    seconds: dict[str, float],
-) -> dict[str, int]:  # Experiment -> the larger, the earlier
-    "A quick figure first, then the longest chains."
+def priorities(found: dict[str, Experiment], seconds: dict[str, float]) -> dict[str, int]:
+    "A quick figure first, then the longest chains: experiment -> the larger, the earlier."
     chains = longest_chains(found, seconds)
     first = quick_figure(found, seconds)
     return {n: int(max(chains.values()) + 1 if n == first else chain) for n, chain in chains.items()}
@@ -92,11 +86,7 @@ def tell(profile: str, text: str) -> None:
     print(f"{ended} {_clock(time.time() - plan['start'])}, about {rest} left  {text}", flush=True)
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #0d8ea4e3
-def remember_minutes(
-    what: str,  # Such as "cpu, from nothing" or "make test"
-    seconds: float,
-    edition: str = "now",  # Times of other editions stay
-) -> None:
+def remember_minutes(what: str, seconds: float, edition: str = "now") -> None:
     "Write into `figures/minutes.json` how long something took, and where."
     path = root() / "figures/minutes.json"
     known = read_json(path) if path.exists() else {}

@@ -173,11 +173,8 @@ def damaged(
     return [f"its {name} {fault}" for name, fault in faults.items() if fault]
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #f903e50d
-def reasons_to_run(
-    experiment: Experiment,
-    inputs: dict[str, str] | None = None,  # Its fingerprint; made here when None
-) -> list[str]:  # Empty when its results are up to date
-    "Why an experiment has to run, as far as it is seen from itself."
+def reasons_to_run(experiment: Experiment, inputs: dict[str, str] | None = None) -> list[str]:
+    "Why an experiment has to run, as far as it is seen from itself: empty when its results are up to date."
     if faults := damaged(experiment):
         return faults
     result = result_of(experiment)
