@@ -5,12 +5,12 @@
 # %% ../../nbs/7_companion/13a_public_pieces.ipynb #df05f357
 from __future__ import annotations
 
-import ast
 import os
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from .cells import literal_calls
 from .folders import root
 from ..core.files import read_yaml
 from ..core.registry import Registry
@@ -101,12 +101,8 @@ def public_file(
 # %% ../../nbs/7_companion/13a_public_pieces.ipynb #fe431f61
 def asked_for(sources: list[str]) -> list[str]:  # Names of pieces
     "The pieces that code names in its calls of `public_data` and `public_file`."
-    found = []
-    for node in (n for s in sources for n in ast.walk(ast.parse(s)) if isinstance(n, ast.Call) and n.args):
-        called, first = getattr(node.func, "id", ""), node.args[0]
-        if called in ("public_data", "public_file") and isinstance(first, ast.Constant):
-            found.append(first.value)
-    return list(dict.fromkeys(found))
+    found = (literal_calls(sources, "public_data"), literal_calls(sources, "public_file"))
+    return list(dict.fromkeys(sum(found, [])))
 
 
 def unmet(
