@@ -50,8 +50,7 @@ def longest_chains(
 
 
 def quick_figure(
-    found: dict[str, Experiment],
-    seconds: dict[str, float],
+    found: dict[str, Experiment], seconds: dict[str, float]
 ) -> str | None:  # None when every figure needs the results of another experiment
     "The experiment that shows a figure soonest."
     alone = [n for n, e in found.items() if not e.needs and any("save_figure" in s for s in e.sources)]
