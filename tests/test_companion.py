@@ -49,6 +49,8 @@ from brace_nb.companion import (
     write_ledger,
 )
 
+from brace_nb.core import write_atomic
+
 # --- figures
 
 DRAW = """
@@ -441,6 +443,16 @@ def test_experiments_that_end_together_lose_no_facts(project):
     facts = read_facts(project / "figures")
     assert set(facts["p"]["experiments"]) == set(facts["q"]["experiments"]) == set(names)
     assert len(facts["p"]["figures"]) == len(facts["q"]["figures"]) == 12
+
+
+def test_threads_that_write_one_file_leave_one_of_their_contents(project):
+    path, contents = project / "shared.bin", [bytes([k]) * 100_000 for k in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        writing = [pool.submit(write_atomic, path, contents[k % 8]) for k in range(80)]
+        seen = [path.read_bytes() for _ in range(80) if path.exists()]
+        assert all(future.exception() is None for future in writing)
+    assert set(seen) | {path.read_bytes()} <= set(contents)
+    assert not list(project.glob(".*.part"))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from brace_nb.companion import (
     code_closure,
     code_digest,
     find_experiments,
+    fingerprint,
     imports,
     lazy_table,
     module_of,
@@ -164,6 +165,12 @@ def test_comments_docstrings_and_layout_do_not_count(package):
     assert code_digest("x = 'a'") != code_digest("x = 'b'")
 
 
+def test_a_module_that_is_no_python_is_named_with_its_line(package):
+    (package / "toy/core.py").write_text("LIMIT = 3\ndef helper(:\n")
+    with pytest.raises(ValueError, match="toy/core.py, line 2: .* Mend the module"):
+        closure(package, "import toy.core")
+
+
 def test_relative_imports_of_an_init_are_its_own(package):
     (package / "toy/part/__init__.py").write_text("from .words import text\nfrom . import slow\n")
     reached = {"toy", "toy.part", "toy.part.words", "toy.part.slow"}
@@ -186,6 +193,10 @@ def test_imports_and_tables_are_read_as_they_are_written():
         lazy_table("lazy(__name__, a=NAMES)")
     with pytest.raises(ValueError, match="literal strings"):
         lazy_table("lazy(__name__, **tables)")
+
+
+def test_the_embeddings_that_a_study_trains_on_are_in_its_fingerprint():
+    assert "data data/embeddings" in fingerprint(find_experiments("cpu")["evaluation/small_statements"])
 
 
 def test_the_data_of_an_experiment_follow_from_the_module_that_loads_them():
@@ -304,6 +315,7 @@ def test_every_package_that_computes_is_in_the_fingerprint():
     words = [w for line in lines if line.startswith(wanted) for w in line.split("=", 1)[1].split()]
     declared = {w.split(">")[0].split("<")[0] for w in words}
     peers = {"faiss-cpu", "optuna", "torch-cka"}  # Measured beside ours, installed for development
+    peers |= {"timm", "regex", "sympy"}  # Imported by modules, and installed by others
     assert declared - {"tqdm", "pyyaml", "psutil"} | peers == set(PACKAGES.split())
 
 

@@ -277,6 +277,26 @@ def test_kill_9_loses_nothing_and_leaves_no_orphans(project, whole_group):
     assert result.returncode == 0 and ran(result) == {"two/slow"}, result.stdout + result.stderr
 
 
+def test_sigterm_ends_a_run_and_leaves_no_temporary_folder(project):
+    mark, temporary = project / "slow-started", project / "tmp"
+    temporary.mkdir()
+    call = "from brace_nb.toy import slow\nvalue = slow(seconds, mark)"
+    notebook(project, "two/slow", f"seconds = 60\nmark = {str(mark)!r}", call)
+    call = [sys.executable, "-c", MAIN, "figures", "--only", "two/slow"]
+    quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run = subprocess.Popen(call, cwd=project, env=environment(project) | {"TMPDIR": str(temporary)}, **quiet)
+    deadline = time.time() + 120
+    while not mark.exists():
+        assert time.time() < deadline and run.poll() is None
+        time.sleep(0.1)
+    run.terminate()
+    assert run.wait(60) == 128 + signal.SIGTERM and not list(temporary.iterdir())
+    deadline = time.time() + 20
+    while processes(project) and time.time() < deadline:
+        time.sleep(0.2)
+    assert not processes(project)
+
+
 def test_half_done_work_is_resumed_only_for_the_same_inputs(project):
     cell = """n = len(list(output().glob("part*")))
 (output()/f"part{n}").touch()
@@ -409,8 +429,10 @@ def test_damage_is_named_and_made_again(project):
         (out / file).write_bytes(b"damaged")
         assert waiting()["two/a"] == [f"its {file} is damaged"]
         assert job(project, "two/a").returncode == 0 and "two/a" not in waiting()
-    (out / "result.json").write_text("{")
-    assert waiting()["two/a"] == ["its result.json is damaged"]
+    for content in ("{", "{}", "[]", "null", "3", '{"files": [], "run": {}, "fingerprint": {}}'):
+        (out / "result.json").write_text(content)
+        assert waiting()["two/a"] == ["its result.json is damaged"]
+    assert job(project, "two/a").returncode == 0 and "two/a" not in waiting()
 
 
 def test_code_that_no_import_shows_is_refused(project):

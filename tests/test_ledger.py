@@ -7,6 +7,7 @@ import re
 import pytest
 
 from brace_nb.companion import (
+    decide,
     holds,
     is_number,
     load_claims,
@@ -135,6 +136,11 @@ def test_no_null_is_an_arm_against_itself():
         if faults:
             found[path.stem] = faults
     assert found == {}
+
+
+def test_a_condition_that_is_too_deep_is_refused():
+    with pytest.raises(ValueError, match="not a condition"):
+        decide("-" * 100_000 + "1 < 2", {})
 
 
 def test_uncertain_values_are_undecided():

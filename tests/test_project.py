@@ -107,6 +107,21 @@ def test_what_is_said_to_make_is_not_run_by_its_shell():
     assert "HARM" not in shown and '--only "$ONLY"' in shown and '--data "$DATA"' in shown
 
 
+def test_an_environment_that_was_interrupted_before_it_had_pip_is_made_anew(tmp_path):
+    "Ctrl-C in the first seconds of `make` leaves a python without pip."
+    for name in ("Makefile", "settings.ini", "setup.py", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    stub, broken = tmp_path / "stub", tmp_path / ".venv/bin/python"
+    stub.write_text('#!/bin/sh\ncase "$*" in *venv*) echo "$@" > made; cp stub .venv/bin/python;; esac\n')
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    for path in (stub, broken):
+        path.chmod(0o755)
+    call = ["make", "install", "PYTHON=./stub"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "--clear" in (tmp_path / "made").read_text(), done.stderr
+
+
 # --- experiments
 
 

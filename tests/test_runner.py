@@ -167,6 +167,21 @@ def test_the_end_of_the_engine_ends_the_forks(tmp_path):
     engine.wait()
 
 
+@pytest.mark.parametrize("kilobytes", [0, 100, 400])
+def test_an_environment_may_be_larger_than_what_a_socket_takes_at_once(warm, tmp_path, kilobytes):
+    large = {f"MODULE_{k}": "x" * 10_000 for k in range(kilobytes // 10)}
+    job = client(warm, "modules", tmp_path, stdout=subprocess.DEVNULL, env=os.environ | large)
+    assert job.wait(timeout=60) == 7
+
+
+def test_a_warm_process_whose_engine_is_gone_before_it_looks_ends(tmp_path):
+    gone_already = subprocess.Popen(["true"])
+    gone_already.wait()
+    told = f"{str(tmp_path / 'jobs')!r}, 'builtins:int', [], {gone_already.pid}"
+    code = f"from brace_nb.companion import serve; serve({told})"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
 def test_no_warm_process_is_an_error_after_some_patience(tmp_path):
     with pytest.raises(FileNotFoundError):
         submit(str(tmp_path / "none"), {}, patience=0.1)

@@ -39,7 +39,7 @@ def _condition_fault(row: dict) -> str:
         return str(error)
     return f"the condition {row['holds']!r} reads no value: it cannot fail" if lost else ""
 
-
+# %% ../../nbs/7_companion/03_claims.ipynb #9bf73bf1
 def row_faults(row: dict) -> list[str]:  # Empty when all is well
     "What is wrong with a row, in words."
     if not isinstance(row, dict):

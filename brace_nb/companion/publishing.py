@@ -23,9 +23,7 @@ __all__ = ['join_tables', 'split_tables', 'saved_facts', 'numbers_folder', 'figu
 _TITLE = "# table: "
 
 
-def join_tables(
-    tables: dict[str, str],  # Name -> csv; a table alone may have the name ""
-) -> str:
+def join_tables(tables: dict[str, str]) -> str:
     "One text of the tables of a figure."
     if list(tables) == [""]:
         return tables[""]
@@ -37,9 +35,7 @@ def join_tables(
     return text
 
 
-def split_tables(
-    text: str,  # Content of data/numbers/<part>/<name>.csv
-) -> dict[str, str]:  # Name -> csv; "" when it is one table
+def split_tables(text: str) -> dict[str, str]:  # Name -> csv; "" when it is one table
     "The tables of a figure, as they were saved."
     if not text.startswith(_TITLE):
         return {"": text}

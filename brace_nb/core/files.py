@@ -9,6 +9,7 @@ import contextlib
 import glob
 import json
 import os
+import secrets
 from pathlib import Path
 
 # %% auto #0
@@ -36,7 +37,7 @@ def atomic_path(
     if path.exists() and not path.is_file():
         raise IsADirectoryError(f"{path} is a folder or a device, not a file. Choose another name.")
     _sweep(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.part")
     try:
         yield part
         with open(part, "rb") as written:

@@ -131,20 +131,24 @@ def sweep_file(
 
 # %% ../../nbs/6_grounding/16a_study_files.ipynb #5b2e2eed
 _RULES = """# Written by `brace-nb sweep`: the parts of a study as Snakemake jobs.
+COMMAND = {command!r}
+
 rule all:
     input: expand("part_{{k}}.done", k=range({parts}))
 
 rule part:
     output: touch("part_{{k}}.done")
     resources: mem_mb=4000, runtime=240
-    shell: "{command} sweep {study} --part {{wildcards.k}}/{parts}"
+    params: command=lambda wildcards: COMMAND
+    shell: "{{params.command}} --part {{wildcards.k}}/{parts}"
 """
 
 
 def _snakemake(path, folder, parts, where):
     "Exit code of Snakemake on the parts of a study."
-    command = f"{shlex.quote(sys.executable)} -c 'from brace_nb.companion.cli import main; main()'"
-    rules = _RULES.format(parts=parts, command=command, study=shlex.quote(str(path)))
+    main = "from brace_nb.companion.cli import main; main()"
+    command = shlex.join([sys.executable, "-c", main, "sweep", str(path)])
+    rules = _RULES.format(parts=parts, command=command)
     (folder / "Snakefile").write_text(rules, encoding="utf-8")
     files = ["--snakefile", str(folder / "Snakefile"), "--directory", str(folder)]
     start = [sys.executable, "-m", "snakemake", *files, *where]
