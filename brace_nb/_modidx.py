@@ -226,6 +226,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                  'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._solve_each': ( '4_assignment/exact_kernels.html#_solve_each',
                                                                                                       'brace_nb/assignment/exact_kernels.py'),
+                                                   'brace_nb.assignment.exact_kernels._two_least': ( '4_assignment/exact_kernels.html#_two_least',
+                                                                                                     'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._write_exact': ( '4_assignment/exact_kernels.html#_write_exact',
                                                                                                        'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels.solve_exact': ( '4_assignment/exact_kernels.html#solve_exact',

@@ -34,7 +34,7 @@ from brace_nb.assignment import (
     upper_bound,
 )
 from brace_nb.companion import PALETTE, style
-from brace_nb.core.arguments import count
+from brace_nb.core import count
 
 quick = settings(max_examples=80, deadline=None)
 VALID = [

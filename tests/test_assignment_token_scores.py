@@ -192,7 +192,7 @@ def test_given_encoder():
         (lambda x: lisascore([x], [x], idf="references"), "needs token ids"),
         (lambda x: lisascore([x], [x], idf=([np.ones(2)], [np.ones(3)])), "one finite number"),
         (lambda x: lisascore([x], [x], idf=([-np.ones(3)], [np.ones(3)])), "one finite number"),
-        (lambda x: corrupt_sentence("a b", "melt", 0.5), "unknown corruption"),
+        (lambda x: corrupt_sentence("a b", "melt", 0.5), "kind must be one of drop"),
         (lambda x: corrupt_sentence("a b", "drop", 1.5), "share must be a number from 0 to 1"),
         (lambda x: corrupt_sentence("", "drop", 0.5), "needs a word"),
         (lambda x: corrupt_sentence("a b", "replace", 0.5), "needs `others`"),

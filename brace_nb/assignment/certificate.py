@@ -119,8 +119,8 @@ class Assignment(NamedTuple):
 
 def _shaped(field, costs):
     "A field in the shape and the kind of the cost that was given."
-    field = field.reshape((*costs.lead, *field.shape[1:]))
-    return torch.from_numpy(field) if isinstance(field, np.ndarray) else like(field, costs.given)
+    field = as_tensor(field)
+    return like(field.reshape((*costs.lead, *field.shape[1:])), costs.given)
 
 
 def certified(found, costs, sweeps):

@@ -53,6 +53,27 @@ def _cheapest_rows(c, v, before):
                     v[j] = c[i, j]
                     before[j] = i
 
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #twoleast
+@_inlined
+def _two_least(c, i, v, d):
+    "The least of c[i] - v, its column, and the second least."
+    least, second, at = np.inf, np.inf, 0
+    if v.size <= 12:
+        for j in range(v.size):
+            x = c[i, j] - v[j]
+            second = min(second, max(x, least))
+            at = j if x < least else at
+            least = min(x, least)
+    else:
+        for j in range(v.size):
+            d[j] = c[i, j] - v[j]
+        least = _least(d)
+        while d[at] != least:
+            at += 1
+        d[at] = np.inf
+        second = _least(d)
+    return least, at, second
+
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #59f5e3bf
 @_inlined
 def _lower_prices(c, x, y, v, d, free, n_free):
@@ -62,22 +83,7 @@ def _lower_prices(c, x, y, v, d, free, n_free):
         i = free[at]
         at += 1
         tries += 1
-        j1 = 0
-        if v.size <= 12:
-            u1, u2 = np.inf, np.inf
-            for j in range(v.size):
-                p = c[i, j] - v[j]
-                u2 = min(u2, max(p, u1))
-                j1 = j if p < u1 else j1
-                u1 = min(p, u1)
-        else:
-            for j in range(v.size):
-                d[j] = c[i, j] - v[j]
-            u1 = _least(d)
-            while d[j1] != u1:
-                j1 += 1
-            d[j1] = np.inf
-            u2 = _least(d)
+        u1, j1, u2 = _two_least(c, i, v, d)
         other, price = y[j1], v[j1] - (u2 - u1)
         lowers = price < v[j1]
         if tries < v.size:
