@@ -15,8 +15,9 @@ figures: .venv/.installed ## regenerate every figure that is out of date, then p
 	@$(BIN)/brace-nb figures --profile "$$PROFILE" $(if $(ONLY),--only "$$ONLY") $(if $(CORES),--cores $(CORES)) $(if $(DATA),--data "$$DATA") $(if $(DEVICE),--device $(DEVICE))
 
 test: .venv/.installed ## style, export in sync, notebooks clean, lessons run, pytest, every experiment at smoke size
-	$(BIN)/ruff check nbs tests setup.py
-	$(BIN)/ruff format --check nbs tests setup.py
+	$(BIN)/ruff check nbs tests data setup.py
+	$(BIN)/ruff format --check nbs tests data setup.py
+	@test ! -x $(BIN)/biome || $(BIN)/biome ci
 	OMP_NUM_THREADS=1 $(BIN)/python tests/lessons.py
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/brace-nb figures --profile smoke --strict
