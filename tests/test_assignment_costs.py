@@ -67,6 +67,7 @@ def test_a_limit_leaves_forbidden_cells_and_takes_batches_tensors_and_methods():
     assert a.total.tolist() == [1, 2] and a.valid.all()
     b = assign(torch.from_numpy(cost), cost_limit=5.0)
     assert isinstance(b.rows, torch.Tensor) and b.cols.tolist() == a.cols.tolist()
+    assert all(type(x) is np.ndarray for x in a) and all(isinstance(x, torch.Tensor) for x in b)
     for method in METHODS:
         got = assign(cost, method=method, cost_limit=5.0)
         kept = got.rows >= 0
