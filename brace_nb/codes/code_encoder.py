@@ -25,7 +25,7 @@ from brace_nb.codes.head_training import (
     common_maps,
     weights_of,
 )
-from .heads import MODALITIES
+from ..foundations.tuples import MODALITIES
 from .packing import pack, pack_ternary
 from .pairing import embedding_tensor, paired_embeddings
 from ..core import atomic_path, checked, like, one_of, rows_by_memory, size, train

@@ -12,21 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .few_bits import nearest_corner
-from ..core import Entry, Registry, checked, count, floats, one_of, size
+from ..core import checked, count, floats, one_of, size
 
 # %% auto #0
-__all__ = ['MODALITIES', 'BinaryHead', 'TernaryHead', 'alignment_loss', 'uniformity_loss']
+__all__ = ['BinaryHead', 'TernaryHead', 'alignment_loss', 'uniformity_loss']
 
 # %% ../../nbs/2_codes/06_heads.ipynb #1c813734
-MODALITIES = Registry(
-    "modality",
-    {
-        "image": Entry(title="images", color="blue"),
-        "text": Entry(title="texts", color="orange", marker="s", line="--"),
-    },
-)
-
-
 class BinaryHead(nn.Module):
     "Linear -> GELU -> Linear -> softplus -> L2 normalize (S-BRaCE, 'a)' and 'A first Experiment')."
 

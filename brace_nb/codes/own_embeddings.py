@@ -14,7 +14,7 @@ from .baselines import itq_rotation, sign_codes
 from .code_encoder import CodeEncoder
 from .code_formats import CODE_FORMATS, kept_in_files, load_codes, recall_of, save_codes
 from .head_training import PRESETS, RotationStart
-from .heads import MODALITIES
+from ..foundations.tuples import MODALITIES
 from .index import nearest
 from .pairing import index_pairs
 from .similarity import hamming_similarity, jaccard
