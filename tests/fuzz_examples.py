@@ -426,8 +426,8 @@ EXAMPLES = {
 LEFT_OUT = {
     "core": {
         "atomic_path check_expansion existing_file malformed naming open_matrix": "files",
-        "read_arrays read_json read_yaml write_atomic": "files",
-        "ArrayRule array finite floats function ids integers labels list_of many one_of": "rules",
+        "read_arrays read_json read_yaml reading write_atomic": "files",
+        "ArrayRule array booleans finite floats function ids integers labels list_of many one_of": "rules",
         "tensor tensors text within": "rules; the other parts are called with what they refuse",
         "broadcast one_type parallel_map": "take what the parts have checked",
         "checked expect_fail like deferred_interrupt thread_count": "no argument of a caller's data",
@@ -436,7 +436,7 @@ LEFT_OUT = {
     },
     "foundations": {
         "data_folder load_coco load_embeddings load_emoji load_encoder load_flickr30k load_shards "
-        "photo_tuples read_embeddings save_encoder": "files",
+        "photo_tuples read_embeddings read_files save_encoder": "files",
         "emoji_embeddings": "files",
         "imagenet_class_names load_cifar10 load_class_folders load_clip load_coco_objects load_coco_views "
         "load_detr load_embedding_shards load_wmt read_coco_cn read_coco_es read_picture read_pickled_data "

@@ -1,6 +1,7 @@
 "Runs that end the same whatever interrupts them."
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from brace_nb.companion import root
 from brace_nb.foundations import (
+    TrainingConfig,
     load_encoder,
     train_encoder,
     weights_hash,
@@ -190,3 +193,10 @@ def test_recipes_that_do_not_fit_the_data(tuples, values, words):
 def test_cuda_learns(tuples):
     _, history = train_encoder(tuples, TINY, RECIPE, device="cuda", progress=False)
     assert np.mean(history["loss"][-4:]) < np.mean(history["loss"][:4])
+
+
+def test_the_steps_of_the_default_encoder_stand_once():
+    cells = json.loads((root() / "nbs/experiments/foundations/encoder.ipynb").read_text())["cells"]
+    (told,) = ["".join(c["source"]) for c in cells if "parameters" in c["metadata"].get("tags", [])]
+    assert "steps = None" in told and "batch_size = None" in told  # the recipe's own
+    assert TrainingConfig().steps == 1100
