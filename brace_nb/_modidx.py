@@ -4498,6 +4498,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                    'brace_nb/ndim/targets.py'),
                                        'brace_nb.ndim.targets._as_partition': ( '3_ndim/targets.html#_as_partition',
                                                                                 'brace_nb/ndim/targets.py'),
+                                       'brace_nb.ndim.targets._cube_or_batches': ( '3_ndim/targets.html#_cube_or_batches',
+                                                                                   'brace_nb/ndim/targets.py'),
                                        'brace_nb.ndim.targets._density': ('3_ndim/targets.html#_density', 'brace_nb/ndim/targets.py'),
                                        'brace_nb.ndim.targets._given_weights': ( '3_ndim/targets.html#_given_weights',
                                                                                  'brace_nb/ndim/targets.py'),

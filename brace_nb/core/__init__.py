@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = lazy(
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
     registry="COLORS Entry LINES MARKERS Registry",
-    stacks="STACKED Stack affine",
+    stacks="STACKED Stack",
     training="Bar EarlyStopping PRECISIONS TrainingState deferred_interrupt "
     "in_precision memory_told mixed_precision_on rows_by_memory train",
 )
