@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ..core.arguments import checked, floats, integers, positive, tensors
 from ..core.arrays import one_type
-from ..core.stacks import Stack
+from ..core.stacks import Stack, affine
 from ..core.training import in_precision, train
 
 # %% auto #0
@@ -27,15 +27,17 @@ def _drawn(seed, shape, spread):
     return spread * torch.randn(shape, generator=draw)
 
 
-def _map(weight):  # (inputs, outputs)
+class _Map(nn.Module):
     "A linear map without a bias at the start."
-    made = nn.utils.skip_init(nn.Linear, *weight.shape)
-    made.weight.data, made.bias.data = weight.T.contiguous(), torch.zeros(weight.shape[1])
-    return made
 
+    def __init__(self, seed, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(_drawn(seed, (inputs, outputs), inputs**-0.5))
+        self.bias = nn.Parameter(torch.zeros(outputs))
 
-def _drawn_map(seed, inputs, outputs):
-    return _map(_drawn(seed, (inputs, outputs), inputs**-0.5))
+    def forward(self, x, part=slice(None)):  # part: of the outputs
+        weight, bias = self.weight[..., part], self.bias[..., part]
+        return affine(x, weight, bias) if weight.ndim > 2 else x @ weight + bias
 
 # %% ../../nbs/6_grounding/06_students.ipynb #c7c4bc6d
 class _Block(nn.Module):
@@ -43,17 +45,17 @@ class _Block(nn.Module):
 
     def __init__(self, seed, width, heads):
         super().__init__()
-        self.heads, drawn = heads, _drawn(seed, (width, 3 * width), width**-0.5)
-        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.ask, self.tell = _map(drawn[:, :width]), _map(drawn[:, width:])
-        self.mix, self.widen = _drawn_map(seed, width, width), _drawn_map(seed, width, 4 * width)
-        self.narrow = _drawn_map(seed, 4 * width, width)
+        self.heads, self.before, self.between = heads, nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attend, self.mix = _Map(seed, width, 3 * width), _Map(seed, width, width)
+        self.widen, self.narrow = _Map(seed, width, 4 * width), _Map(seed, 4 * width, width)
 
     def forward(self, x, used, at=None):  # at: places that are asked for, int64, (.., M, 1); None: all
         seen = self.before(x)
         own = seen if at is None else seen.take_along_dim(at, -2)
         x = x if at is None else x.take_along_dim(at, -2)
-        parts = self.ask(own), *self.tell(seen).chunk(2, -1)  # queries, keys, values
+        width = x.shape[-1]
+        keys_values = self.attend(seen, slice(width, 3 * width)).chunk(2, -1)
+        parts = self.attend(own, slice(width)), *keys_values
         parts = [y.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for y in parts]
         looks = F.scaled_dot_product_attention(*parts, attn_mask=used[..., None, None, :])
         x = x + self.mix(looks.transpose(-3, -2).flatten(-2))
@@ -71,7 +73,7 @@ class _Tower(nn.Module):
             for rows in (vocabulary, longest)
         )
         self.blocks = nn.ModuleList(_Block(seed, width, heads) for _ in range(layers))
-        self.last, self.project = nn.LayerNorm(width), _drawn_map(seed, width, dim)
+        self.last, self.project = nn.LayerNorm(width), _Map(seed, width, dim)
 
     def states(self, tokens, at=None):
         "The last block computes the places that are asked for."
