@@ -11,7 +11,7 @@ import math
 import torch
 
 from .cube_scores import scores_from_products
-from .products import as_views, norm_squared, outer_sum, place
+from .measures import as_views, norm_squared, outer_sum, place
 from .tuple_scores import from_norm
 
 # %% auto #0
