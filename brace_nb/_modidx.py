@@ -2783,6 +2783,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                                   'brace_nb/foundations/embedding_cache.py'),
                                                       'brace_nb.foundations.embedding_cache.OnDevice.forward': ( '1_foundations/embedding_cache.html#ondevice.forward',
                                                                                                                  'brace_nb/foundations/embedding_cache.py'),
+                                                      'brace_nb.foundations.embedding_cache.OnDevice.projection': ( '1_foundations/embedding_cache.html#ondevice.projection',
+                                                                                                                    'brace_nb/foundations/embedding_cache.py'),
                                                       'brace_nb.foundations.embedding_cache._decoded': ( '1_foundations/embedding_cache.html#_decoded',
                                                                                                          'brace_nb/foundations/embedding_cache.py'),
                                                       'brace_nb.foundations.embedding_cache._fill': ( '1_foundations/embedding_cache.html#_fill',
