@@ -434,7 +434,6 @@ LEFT_OUT = {
         "in_precision memory_told mixed_precision_on rows_by_memory": "no argument of a caller's data",
         "train": "trains; its arguments are functions",
         "portable_environment use_one_instruction_set": "set up a process",
-        
     },
     "foundations": {
         "data_folder load_coco load_embeddings load_emoji load_encoder load_flickr30k load_shards "
