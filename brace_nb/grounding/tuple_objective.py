@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ..core.arguments import checked, many, one_of, positive, tensor
 from ..core.arrays import as_tensor
 from ..ndim import KINDS, MEASURES, cube, cube_loss, partitions, project
-from .region_log import region_errors
+from .looks import region_errors
 
 # %% auto #0
 __all__ = ['view_patterns', 'distance_weights', 'TupleObjective']
