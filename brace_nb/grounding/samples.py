@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import checked, finite, floats, size
+from ..core.arguments import checked, finite, floats, one_of, positive, size
 from ..core.arrays import check_finite
 from ..core.training import in_precision
 from ..foundations import ByteBPE, CaptionSampler, TrainingConfig, train_bpe
@@ -26,7 +26,7 @@ def _tuples_for(scores, sizes, curve):
     return np.interp(scores, rising, np.log(sizes))
 
 
-@checked(sizes=finite("K"), curve=finite("K"), reference=finite("K"))
+@checked(sizes=finite("K>1"), curve=finite("K"), reference=finite("K"))
 def samples_ratio(
     sizes,  # Numbers of tuples, rising, shape (K,)
     curve,  # Score of a way of teaching with each of them, higher is better, shape (K,)
@@ -34,7 +34,8 @@ def samples_ratio(
 ) -> float:  # 2: `curve` needs twice as many tuples as `reference` for equal scores
     "How many times as many samples one learning curve needs as another; below 1 it needs fewer."
     sizes, curve, reference = (np.asarray(v, np.float64) for v in (sizes, curve, reference))
-    _check_curves(sizes, curve, reference)
+    if (np.diff(sizes) <= 0).any() or sizes[0] <= 0:
+        raise ValueError(f"sizes must be rising numbers above 0; got {sizes.tolist()}.")
     ends = [np.maximum.accumulate(v) for v in (curve, reference)]
     low, high = max(v[0] for v in ends), min(v[-1] for v in ends)
     if high <= low:
@@ -43,16 +44,6 @@ def samples_ratio(
     scores = np.linspace(low, high, 101)
     shift = _tuples_for(scores, sizes, curve) - _tuples_for(scores, sizes, reference)
     return float(np.exp(shift.mean()))
-
-# %% ../../nbs/6_grounding/07_samples.ipynb #7347b2e6
-def _check_curves(sizes, curve, reference):
-    "Errors for curves that cannot be read backwards."
-    if sizes.ndim != 1 or len(sizes) < 2 or (np.diff(sizes) <= 0).any() or sizes[0] <= 0:
-        raise ValueError(f"sizes must be at least two rising numbers above 0; got {sizes.tolist()}.")
-    if curve.shape != sizes.shape or reference.shape != sizes.shape:
-        raise ValueError(f"both curves must have {len(sizes)} scores; got {len(curve)} and {len(reference)}.")
-    if not (np.isfinite(curve).all() and np.isfinite(reference).all()):
-        raise ValueError("scores must be finite; got NaN or infinity.")
 
 # %% ../../nbs/6_grounding/07_samples.ipynb #0b001467
 def language_of(
@@ -82,6 +73,9 @@ class _Draws:
     def __init__(
         self, tuples, language, ids, seeds, sizes, batch_size, device, incomplete=False, languages=None
     ):
+        if not len(sizes) or min(sizes) < batch_size or max(sizes) > len(ids):
+            got = f"{list(sizes)} with batches of {batch_size}"
+            raise ValueError(f"sizes must lie between the batch size and the {len(ids)} tuples; got {got}.")
         self.seeds, self.sizes = np.repeat(seeds, len(sizes)), np.tile(sizes, len(seeds))
         self.count, self.batch_size, self.incomplete, self.device = len(ids), batch_size, incomplete, device
         self.orders = [np.random.default_rng([seed, 3]).permutation(len(ids)) for seed in self.seeds]
@@ -120,7 +114,11 @@ def _trim(tokens):  # int64, shape (S, B, L), padded with 0 at the end
     return tokens[..., : int((tokens > 0).any(0).any(0).sum())]
 
 # %% ../../nbs/6_grounding/07_samples.ipynb #7bb342a0
-@checked(english=floats("N D"), picture=floats("N D"), batch_size=size)
+def _teaching(value, name):
+    one_of([*TEACHINGS, INCOMPLETE])(value, name)
+
+
+@checked(english=floats("N D"), picture=floats("N D"), batch_size=size, teaching=_teaching)
 def teach_language(
     tuples,  # Tuples
     language: str,  # Whose texts the students read
@@ -135,12 +133,11 @@ def teach_language(
     batch_size: int = 32,
     learning_rate: float = 6e-3,
     languages: dict = None,  # (seed, size) -> what `language_of` gave, filled as needed and kept
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     precision: str = "float32",  # Of the students' products, as in `mixed_precision_on`
     **shape,  # width, heads, layers of the students
 ) -> tuple:  # (features of the unseen texts (S, T, D), losses (steps, S)); student: seed by seed, its sizes
     "Train a student for each seed and number of tuples, side by side."
-    _check_plan(teaching, sizes, len(ids), batch_size)
     incomplete = teaching == INCOMPLETE
     draws = _Draws(tuples, language, ids, seeds, sizes, batch_size, device, incomplete, languages)
     tokenizer, teach = draws.spoken[0][0], TEACHINGS["both" if incomplete else teaching]
@@ -156,26 +153,8 @@ def teach_language(
     with torch.no_grad():
         return students(draws.read(unseen)), history
 
-# %% ../../nbs/6_grounding/07_samples.ipynb #3c4cd17b
-def _check_plan(teaching, sizes, count, batch_size):
-    "Errors for a study that cannot be run."
-    if teaching != INCOMPLETE and teaching not in TEACHINGS:
-        raise ValueError(f"unknown teaching {teaching!r}; known: {', '.join([*TEACHINGS, INCOMPLETE])}.")
-    if not len(sizes) or min(sizes) < batch_size or max(sizes) > count:
-        got = f"{list(sizes)} with batches of {batch_size}"
-        raise ValueError(f"sizes must lie between the batch size and the {count} tuples; got {got}.")
-
-# %% ../../nbs/6_grounding/07_samples.ipynb #1836fdd7
-def _check_penalties(penalties, rows):
-    "Errors for penalties that are none, and for too few rows."
-    numbers = isinstance(penalties, (list, tuple)) and len(penalties) > 0
-    if not numbers or not all(isinstance(p, float) and 0 < p < float("inf") for p in penalties):
-        raise ValueError(f"penalties must be a list of floats above 0; got {penalties!r}.")
-    if rows < 2:
-        raise ValueError(f"x and y must have two rows or more; got {rows}.")
-
 # %% ../../nbs/6_grounding/07_samples.ipynb #a9a7ed25
-@checked(x=floats("N W>0"), y=floats("N D>0"))
+@checked(x=floats("N>1 W>0"), y=floats("N D>0"), penalties=finite("P>0"))
 def ridge_map(
     x: Tensor,  # Inputs, shape (N, W)
     y: Tensor,  # Targets, shape (N, D)
@@ -184,7 +163,7 @@ def ridge_map(
     "Ridge regression with the penalty that leaves the smallest error on rows left out in turn."
     check_finite(x, "x")
     check_finite(y, "y")
-    _check_penalties(penalties, len(x))
+    positive(min(penalties), "the least penalty")
     x, y = x.double(), y.double()
     at, to = x.mean(0), y.mean(0)
     u, s, v = torch.linalg.svd(x - at, full_matrices=False)
@@ -233,12 +212,11 @@ def guess_language(
     batch_size: int = 32,
     learning_rate: float = 6e-3,
     languages: dict = None,  # As in `teach_language`
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     precision: str = "float32",  # Of the students' products, as in `mixed_precision_on`
     **shape,  # width, heads, layers of the students
 ) -> tuple:  # (features of the unseen texts (S, T, D), losses (steps, S)); students as in `teach_language`
     "Students that learn to guess hidden words, and then a linear map to English (thesis, section 3.1.4)."
-    _check_plan("English", sizes, len(ids), batch_size)
     draws = _Draws(tuples, language, ids, seeds, sizes, batch_size, device, languages=languages)
     tokenizer, hide = draws.spoken[0][0], torch.Generator().manual_seed(0)
     mask, shape = tokenizer.vocab_size, dict(shape, end=tokenizer.end)
