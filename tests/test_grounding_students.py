@@ -217,5 +217,5 @@ def test_larger_sets_hold_the_smaller_and_ways_share_their_batches():
     assert len(nothing) == 0 and torch.equal(fresh[1], other[1])  # all 48 known: nothing is incomplete
     guessed, _ = guess_language(tuples, "es", ids, english, unseen, **how, steps=2)
     assert guessed.shape == (2, 10, 6) and torch.allclose(guessed.norm(dim=-1), torch.ones(2, 10), atol=1e-5)
-    with pytest.raises(ValueError, match="unknown teaching"):
+    with pytest.raises(ValueError, match="teaching must be one of"):
         teach_language(tuples, "es", ids, english, picture, unseen, "French", **how)

@@ -5,6 +5,7 @@
 # %% ../../nbs/6_grounding/10_aligned.ipynb #81a1fb00
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ from ..core.files import existing_file, malformed
 from ..foundations import ByteBPE, normalize_colors, read_embeddings, to_float, train_bpe
 
 # %% auto #0
-__all__ = ['AlignedTuples', 'text_tokens', 'read_aligned', 'FeatureEncoder', 'TextTower', 'PictureTower', 'default_encoders']
+__all__ = ['AlignedTuples', 'text_tokens', 'read_aligned', 'FeatureEncoder', 'TextTower', 'PictureTower', 'default_encoders',
+           'encoders_by_view']
 
 # %% ../../nbs/6_grounding/10_aligned.ipynb #afc0b6f3
 def _view(name, x):
@@ -84,6 +86,15 @@ class AlignedTuples:
         views = {name: x[rows] for name, x in self.views.items()}
         present = {name: t[rows] for name, t in zip(self.names, self.present)}
         return AlignedTuples(views, present, None if self.labels is None else self.labels[rows.numpy()])
+
+    def digest(self) -> str:  # 16 hexadecimal digits
+        "What all views hold, and what is missing, in a few letters."
+        digest = hashlib.sha256()
+        for name, x in self.views.items():
+            digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
+            digest.update(x.contiguous().numpy().tobytes())
+        digest.update(self.present.numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     def only(
         self,
@@ -276,3 +287,22 @@ def default_encoders(
     "An untrained encoder for each view, by what the view holds."
     views = enumerate(tuples.views.items())
     return {name: _default_encoder(x, embed_dim, layers, width, seed + k) for k, (name, x) in views}
+
+# %% ../../nbs/6_grounding/10_aligned.ipynb #99e73eb0
+def encoders_by_view(
+    tuples: AlignedTuples,
+    encoders=None,  # {view: Module}, a list of them, one Module for all views, or None for `default_encoders`
+    embed_dim: int = 64,  # D of new ones
+    seed: int = 0,  # Of the weights of new ones
+) -> dict:  # Name of a view -> encoder, in the order of the views
+    "The encoder of each view, however they were given."
+    if encoders is None:
+        return default_encoders(tuples, embed_dim, seed=seed)
+    if isinstance(encoders, torch.nn.Module):
+        encoders = dict.fromkeys(tuples.names, encoders)
+    if not isinstance(encoders, dict):
+        encoders = dict(zip(tuples.names, encoders, strict=True))
+    modules = all(isinstance(e, torch.nn.Module) for e in encoders.values())
+    if set(encoders) != set(tuples.names) or not modules:
+        raise ValueError(f"encoders must be a module for each view {tuples.names}; got {list(encoders)}.")
+    return {name: encoders[name] for name in tuples.names}

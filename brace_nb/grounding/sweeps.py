@@ -12,15 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.arguments import checked, count, function, size, text
+from ..core.arguments import checked, count, function, one_of, size
 
 # %% auto #0
 __all__ = ['Study', 'draw_run', 'StudyStore', 'sweep', 'run_outcomes']
 
 # %% ../../nbs/6_grounding/16_sweeps.ipynb #f15f7d2f
-_SAMPLERS = ("random", "tpe")
-
-
 def _check_factor(name, values):
     "A factor is a list of choices, or low, high and maybe log or int."
     if isinstance(values, list) and len(values) > 1:
@@ -33,17 +30,8 @@ def _check_factor(name, values):
             f"maybe log: true (then low > 0) or int: true; got {values!r}."
         )
 
-# %% ../../nbs/6_grounding/16_sweeps.ipynb #328ab421
-def _check_kinds(study):
-    "Errors for what is no table, number or word where one belongs."
-    for name in ("factors", "fixed", "data"):
-        if not isinstance(said := getattr(study, name), dict):
-            raise ValueError(f"`{name}` must be a table of names and values; got {said!r}.")
-    count(study.runs, "runs")
-    count(study.seed, "seed")
-    text(study.metric, "metric")
-
 # %% ../../nbs/6_grounding/16_sweeps.ipynb #cc38e987
+@checked(factors=dict, runs=size, fixed=dict, data=dict, sampler=one_of(("random", "tpe")), seed=count)
 @dataclass(frozen=True)
 class Study:
     "What is drawn, how often, and what is asked of a run."
@@ -57,15 +45,10 @@ class Study:
     seed: int = 0  # Of all draws
 
     def __post_init__(self):
-        _check_kinds(self)
-        if not self.factors or self.runs < 1:
-            raise ValueError(
-                f"a study needs a factor and a run; got {list(self.factors)} and {self.runs} runs."
-            )
+        if not self.factors:
+            raise ValueError("a study needs a factor; got none.")
         for name, values in self.factors.items():
             _check_factor(name, values)
-        if self.sampler not in _SAMPLERS:
-            raise ValueError(f"sampler must be one of {', '.join(_SAMPLERS)}; got {self.sampler!r}.")
         if both := sorted(set(self.fixed) & set(self.factors)):
             raise ValueError(f"{both} are fixed and drawn; keep them in one place.")
 
