@@ -233,6 +233,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                    'brace_nb.assignment.exact_kernels.solve_exact': ( '4_assignment/exact_kernels.html#solve_exact',
                                                                                                       'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels.solve_prices': ( '4_assignment/exact_kernels.html#solve_prices',
+                                                                                                       'brace_nb/assignment/exact_kernels.py'),
+                                                   'brace_nb.assignment.exact_kernels.solve_ragged': ( '4_assignment/exact_kernels.html#solve_ragged',
                                                                                                        'brace_nb/assignment/exact_kernels.py')},
             'brace_nb.assignment.expectation': { 'brace_nb.assignment.expectation._between': ( '4_assignment/expectation.html#_between',
                                                                                                'brace_nb/assignment/expectation.py'),
