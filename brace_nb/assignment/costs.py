@@ -16,7 +16,8 @@ from ..core import as_tensor
 from ..core.arguments import number
 
 # %% auto #0
-__all__ = ['check_cost', 'is_sparse', 'dense_cost', 'solve_sparse', 'Costs', 'read_costs']
+__all__ = ['check_cost', 'is_sparse', 'dense_cost', 'solve_sparse', 'Costs', 'without_padding', 'sizes_without_forbidden',
+           'readable_array', 'read_costs']
 
 # %% ../../nbs/4_assignment/01j_costs.ipynb #9957941e
 def _where(mask):
@@ -181,12 +182,52 @@ class Costs(NamedTuple):
     given: Any  # What was given, made full
     limit: float | None = None  # A pair that costs more is not made; `x` is then what pairs are worth
     sparse: bool = False  # Is `x` a sparse matrix of SciPy?
+    sizes: Any = None  # Rows and columns of every matrix, (B, 2), where others are padding
 
 
+def _sizes_of(sizes, shape):
+    "Rows and columns of every matrix (B, 2), from those or from the columns alone."
+    sizes = np.asarray(as_tensor(sizes, "sizes").cpu())
+    if sizes.shape == shape[:-2]:
+        sizes = np.stack([np.full_like(sizes, shape[-2]), sizes], -1)
+    if sizes.dtype.kind not in "iu" or sizes.shape != (*shape[:-2], 2):
+        raise ValueError(
+            f"sizes must be whole numbers, rows and columns (or columns) for each matrix of {tuple(shape)}; "
+            f"got {sizes.dtype} of shape {sizes.shape}."
+        )
+    if ((sizes < 0) | (sizes > shape[-2:])).any():
+        raise ValueError(
+            f"sizes must be from 0 to {tuple(shape[-2:])}; got {sizes.reshape(-1, 2).tolist()[:5]}."
+        )
+    return sizes.reshape(-1, 2)
+
+
+def without_padding(x, sizes):
+    "Matrices (B, h, w) with 0 in the rows and columns that are padding."
+    x, (height, width) = (
+        as_tensor(x),
+        torch.from_numpy(sizes).to(as_tensor(x).device)[:, :, None, None].unbind(1),
+    )
+    inside = torch.arange(x.shape[-2], device=x.device)[:, None] < height
+    return torch.where(inside & (torch.arange(x.shape[-1], device=x.device) < width), x, 0)
+
+
+def sizes_without_forbidden(x, sign):
+    "Sizes of matrices (B, h, w) whose last rows or columns are all forbidden, (B, 2); None when none ends so."
+    forbidden = -sign * math.inf
+    if not (x[:, -1, -1] == forbidden).any():
+        return None
+    allowed, sizes = as_tensor(x) != forbidden, []
+    for lines in (allowed.any(2), allowed.any(1)):
+        last = (lines * torch.arange(1, lines.shape[1] + 1, device=lines.device)).amax(1)
+        sizes.append(torch.where(last > 0, last, lines.shape[1]))  # without an allowed cell it stays as it is
+    return torch.stack(sizes, 1).cpu().numpy()
+
+# %% ../../nbs/4_assignment/01j_costs.ipynb #reading1
 _IN_PLACE = np.dtype("f8"), np.dtype("f4")  # in the byte order of the machine
 
 
-def _array(cost):
+def readable_array(cost):
     "The array that a kernel can read where it lies; None for other costs."
     if type(cost) is not np.ndarray:
         if not isinstance(cost, Tensor) or cost.layout != torch.strided or cost.device.type != "cpu":
@@ -204,14 +245,19 @@ def read_costs(
     limit: float | None = None,  # As `cost_limit` of `assign`
     in_place: bool = False,  # Will a kernel read them?
     sparse: bool = False,  # Does the method take sparse matrices of SciPy?
+    sizes: Any = None,  # As `sizes` of `assign`
 ) -> Costs:  # What the methods read
     "Every kind of cost as matrices in a row, read and checked once."
-    given, x = cost, _array(cost) if in_place and limit is None else None
+    given, x = cost, readable_array(cost) if in_place and limit is None else None
     if x is None:
         if sparse and limit is None and is_sparse(cost):
             return Costs(cost, sign, [], cost, sparse=True)
         given = dense_cost(cost, sign)
+        if sizes is not None:
+            x = check_shape(given)
+            given = like(without_padding(x.flatten(0, -3), _sizes_of(sizes, x.shape)).reshape(x.shape), given)
         x = check_cost(given if limit is None else _limited(given, limit, sign), sign > 0, empty=True)
         x = x.double() if not x.is_floating_point() else x.float() if x.itemsize < 4 else x
     *lead, h, w = x.shape
-    return Costs(x.reshape(math.prod(lead), h, w), sign, lead, given, limit)
+    sizes = None if sizes is None else _sizes_of(sizes, x.shape)
+    return Costs(x.reshape(math.prod(lead), h, w), sign, lead, given, limit, False, sizes)

@@ -14,7 +14,7 @@ import torch
 from ..core import parallel_map
 
 # %% auto #0
-__all__ = ['FEW_NUMBERS', 'compiled', 'in_pieces', 'run_kernel']
+__all__ = ['FEW_NUMBERS', 'compiled', 'in_pieces', 'run_kernel', 'run_ragged']
 
 # %% ../../nbs/4_assignment/01c_driver.ipynb #c1a5d0aa
 @cache
@@ -68,3 +68,24 @@ def run_kernel(
     if c.size <= FEW_NUMBERS:
         return pairs, facts, solve(*arguments, 0, B)
     return pairs, facts, in_pieces(partial(solve, *arguments), B, h * w)
+
+# %% ../../nbs/4_assignment/01c_driver.ipynb #ragged12
+def run_ragged(
+    flat: np.ndarray,  # All numbers, float32 or float64, contiguous
+    heights: np.ndarray | int,  # Rows of each matrix
+    widths: np.ndarray | int,  # Columns
+    offsets: np.ndarray,  # Place of its first cell in `flat`
+    strides: np.ndarray | int,  # From a row to the next one
+    sign: float,  # 1 to maximize, -1 to minimize
+) -> tuple:  # Pairs (2, all), how many each matrix has (B,), total and gap (2, B), and the worst status
+    "Solve matrices of different shapes exactly."
+    layout = np.empty((len(offsets), 5), np.int64)
+    for k, column in enumerate((offsets, heights, widths, strides)):
+        layout[:, k] = column
+    counts = layout[:, 1:3].min(1)
+    ends = counts.cumsum()
+    layout[:, 4] = ends - counts
+    pairs, facts = np.empty((2, ends[-1] if len(ends) else 0), np.int64), np.empty((2, len(offsets)))
+    size = max(1, int(layout[:, 1] @ layout[:, 2]) // max(1, len(offsets)))
+    work = partial(compiled("solve_ragged"), flat, layout, sign, pairs, facts)
+    return pairs, counts, facts, in_pieces(work, len(offsets), size) if len(offsets) else 0

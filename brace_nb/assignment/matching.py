@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from .certificate import Assignment
-from .costs import check_cost, dense_cost
+from .costs import check_cost, dense_cost, read_costs, readable_array
 from .driver import compiled
+from .methods import method_of
 from .solvers import assign
 from ..core import as_tensor, like
 from ..core.arguments import array, checked, many, one_of, positive, whole
@@ -35,6 +36,52 @@ def _check_matching(x, sizes, mask):
             f"got {x.shape[1]}. Use mask='image'."
         )
 
+# %% ../../nbs/4_assignment/01i_matching.ipynb #lists001
+def _solve_list(costs, ragged, sign):
+    "What `run_ragged` finds for matrices (`Costs`, one each) that are laid behind each other."
+    parts = [c.x if isinstance(c.x, np.ndarray) else c.x.cpu().numpy() for c in costs]
+    shapes = np.array([p.shape[1:] for p in parts], np.int64).reshape(-1, 2)
+    cells = shapes.prod(1)
+    flat = np.concatenate([np.empty(0, np.float32), *(p.reshape(-1) for p in parts)])
+    return ragged(flat, *shapes.T, cells.cumsum() - cells, shapes[:, 1], sign)
+
+
+def _split(a, counts):
+    "Pieces of an array or a tensor of one axis."
+    if isinstance(a, Tensor):
+        return a.split(counts.tolist())
+    stops = counts.cumsum().tolist()
+    return [a[start:stop] for start, stop in zip([0, *stops], stops)]
+
+# %% ../../nbs/4_assignment/01i_matching.ipynb #images01
+def _check_images(x, sizes, maximize, impossible):
+    "Raise ValueError that names the images with bad costs, or those without a matching."
+    images = torch.arange(len(x), device=x.device)
+    own = images[:, None] == images.repeat_interleave(torch.tensor(sizes, device=x.device))
+    check_cost(torch.where(own[:, None], x, 0), maximize)
+    if impossible:
+        raise ValueError(
+            f"every annotation needs an allowed query of its own; got images {impossible[:5]} without "
+            "such a matching. Give forbidden cells a large finite cost."
+        )
+
+
+def _match_at_once(cost, sizes, ragged, maximize=False):
+    "Pairs of every image by one kernel."
+    (B, Q, A), n, c = cost.shape, np.array(sizes, np.int64), readable_array(cost)
+    starts, sign = n.cumsum() - n, 1.0 if maximize else -1.0
+    if c is not None:
+        offsets = np.arange(B) * (Q * A) + starts
+        pairs, counts, facts, status = ragged(c.reshape(-1), Q, n, offsets, A, sign)
+    elif A:
+        own = (cost[b, :, starts[b] : starts[b] + n[b]] for b in range(B))
+        pairs, counts, facts, status = _solve_list([read_costs(c, sign) for c in own], ragged, sign)
+    else:
+        pairs, counts, status = np.zeros((2, 0), np.int64), n, 0
+    if status:
+        _check_images(as_tensor(cost).detach(), sizes, maximize, np.flatnonzero(np.isnan(facts[1])).tolist())
+    return list(zip(*(_split(side, counts) for side in like(pairs, cost))))
+
 # %% ../../nbs/4_assignment/01i_matching.ipynb #726f6c94
 def _match_images(own, sizes, method, options):
     "Pairs of every image; images with equally many annotations are solved together."
@@ -42,9 +89,14 @@ def _match_images(own, sizes, method, options):
     for n in sorted(set(sizes) - {0}):
         images = [b for b, size in enumerate(sizes) if size == n]
         costs = torch.stack([own[b] for b in images])
-        a = assign(costs, method=method, **options)
+        whole_size = np.tile(costs.shape[1:], (len(images), 1))  # columns of forbidden cells are no padding
+        a = assign(costs, method=method, sizes=whole_size, **options)
         if not a.valid.all():
-            bad = [b for b, possible in zip(images, assign(costs).valid.tolist()) if not possible]
+            bad = [
+                b
+                for b, possible in zip(images, assign(costs, sizes=whole_size).valid.tolist())
+                if not possible
+            ]
             if bad:
                 raise ValueError(
                     f"every annotation needs an allowed query of its own; got images {bad[:5]} without "
@@ -76,9 +128,12 @@ def match_batch(
     "Match queries to annotations for a whole batch (thesis 6.4.7.3; `HungarianMatcher` of DETR)."
     for n in sizes:
         whole(n, "a size", 0, "a whole number >= 0")
-    x, sizes = as_tensor(cost, "cost").detach(), [int(n) for n in sizes]
+    x, sizes = cost if type(cost) is np.ndarray else as_tensor(cost, "cost"), [int(n) for n in sizes]
     _check_matching(x, sizes, mask)
-    starts = np.cumsum([0, *sizes])
+    ragged = method_of(method).ragged
+    if ragged and mask == "image" and options.keys() <= {"maximize"}:
+        return _match_at_once(x, sizes, ragged, **options)
+    x, starts = as_tensor(x).detach(), np.cumsum([0, *sizes])
     own = [x[b, :, starts[b] : starts[b + 1]] for b in range(len(x))]
     if mask == "batch" and x.shape[2]:
         out = _match_together(own, starts, method, options)
@@ -95,6 +150,20 @@ def _shape_and_kind(cost):
     return cost.shape, cost.dtype, isinstance(cost, Tensor), device
 
 
+def _assign_at_once(costs, ragged, sign):
+    "Answers to costs (`Costs`, one matrix each) by one kernel."
+    pairs, counts, facts, status = _solve_list(costs, ragged, sign)
+    if status == 2:
+        for c in costs:
+            check_cost(c.x[0], sign > 0)
+    fields, found = (*pairs, facts[1] == facts[1], *facts), {}
+    devices = [c.given.device if isinstance(c.given, Tensor) else None for c in costs]
+    for device in set(devices):
+        own = [torch.from_numpy(f).to(device) if device else f for f in fields]
+        found[device] = list(zip(_split(own[0], counts), _split(own[1], counts), *own[2:]))
+    return [Assignment(*found[device][i]) for i, device in enumerate(devices)]
+
+
 @checked(costs=many)
 def assign_many(
     costs: list,  # Matrices (h, w) of any shapes, each as `assign` takes it
@@ -102,7 +171,13 @@ def assign_many(
     method: str = "exact",  # A key of `METHODS`
     **options,  # Further arguments of `assign`
 ) -> list[Assignment]:  # One answer a matrix, in their order
-    "Assign a list of matrices; those of one shape are solved together."
+    "Assign a list of matrices at once; one that has no assignment gets `valid` False and a total of NaN."
+    entry, sign = method_of(method), 1.0 if maximize else -1.0
+    if entry.ragged and not options:
+        read = [read_costs(c, sign, None, True, entry.sparse is not None) for c in costs]
+        alone = [bool(c.sparse or c.lead) for c in read]
+        answers = iter(_assign_at_once([c for c, a in zip(read, alone) if not a], entry.ragged, sign))
+        return [assign(c, maximize, method) if a else next(answers) for c, a in zip(costs, alone)]
     groups, out = {}, [None] * len(costs)
     for i, cost in enumerate(costs):
         kind = _shape_and_kind(cost)
@@ -112,7 +187,8 @@ def assign_many(
             out[at[0]] = assign(costs[at[0]], maximize, method, **options)
             continue
         stack = torch.stack if isinstance(costs[at[0]], Tensor) else np.stack
-        answer = assign(stack([costs[i] for i in at]), maximize, method, **options)
+        whole_size = np.tile(costs[at[0]].shape, (len(at), 1))  # forbidden cells are no padding
+        answer = assign(stack([costs[i] for i in at]), maximize, method, sizes=whole_size, **options)
         for k, i in enumerate(at):
             out[i] = Assignment(*(field[k] for field in answer))
     return out

@@ -8,14 +8,61 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from .certificate import Assignment, certified
-from .costs import read_costs
+from .certificate import Assignment, certified, check_possible, judged
+from .costs import check_cost, read_costs, sizes_without_forbidden, without_padding
 from .methods import full_signature, method_of
+from ..core import as_tensor
 
 # %% auto #0
 __all__ = ['assign']
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #sized001
+def _ragged(entry, costs):
+    "Answers of matrices with padding by one kernel, where they lie."
+    x, (height, width) = np.ascontiguousarray(as_tensor(costs.x).cpu()), costs.sizes.T
+    offsets, stride = np.arange(len(x)) * x[0].size if len(x) else [], x.shape[2]
+    found, counts, facts, status = entry.ragged(x.reshape(-1), height, width, offsets, stride, costs.sign)
+    if status == 2:
+        check_cost(without_padding(torch.from_numpy(x), costs.sizes), costs.sign > 0)
+    pairs = np.full((2, len(x), min(x.shape[1:])), -1)
+    pairs[:, np.arange(pairs.shape[2]) < counts[:, None]] = found
+    return *pairs, *facts, status
+
+
+def _by_size(entry, costs, plan, options, sweeps):
+    "Answers of matrices with padding: all at once where the method can, else those of one size together."
+    if entry.ragged:
+        return _ragged(entry, costs)
+    sizes, group = np.unique(costs.sizes, axis=0, return_inverse=True)
+    pairs, facts = np.full((2, len(group), 2 * sum(costs.x.shape[1:])), -1), np.empty((2, len(group)))
+    most = min(costs.x.shape[1:])
+    for k, (h, w) in enumerate(sizes):
+        at = np.flatnonzero(group == k)
+        part = costs._replace(x=as_tensor(costs.x)[at, :h, :w], lead=[len(at)], sizes=None)
+        *found, total, gap, _ = judged(entry.find(part, plan, options), part, sweeps)
+        most = max(most, found[0].shape[1])
+        pairs[:, at, : found[0].shape[1]] = [as_tensor(f).cpu() for f in found]
+        facts[:, at] = [as_tensor(f).cpu() for f in (total, gap)]
+    return *pairs[..., :most], *facts, 1
+
+
+def _without_answer(answer, entry, costs, plan, options, sweeps):
+    "A single matrix without an assignment is an error; in a batch it may end in padding and have one."
+    if not (answer[3] != answer[3]).any():
+        return answer
+    if not costs.lead:
+        check_possible(
+            costs.x if costs.sizes is None else costs.x[:, : costs.sizes[0, 0], : costs.sizes[0, 1]],
+            costs.sign,
+        )
+        return answer
+    sizes = sizes_without_forbidden(costs.x, costs.sign) if costs.sizes is None else None
+    if sizes is None:
+        return answer
+    return _by_size(entry, costs._replace(sizes=sizes), plan, options, sweeps)
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #546c430a
 def assign(
@@ -24,6 +71,8 @@ def assign(
     maximize: bool = False,  # Are these scores, of which more is better?
     method: str | Callable = "exact",  # A key of `METHODS`, or a function from scores (B, h, w) to scores
     *,
+    sizes=None,  # Rows and columns that are no padding (..., 2), or columns (...); not given: cells in
+    # the last rows and columns of a matrix of a batch that are all forbidden are padding
     sweeps: int = 0,  # Price sweeps that tighten the certificate of an approximate method
     cost_limit: float | None = None,  # Pairs that cost more are not made (maximizing: that score less)
     **options,  # Of the methods (`option_table()`): select, steps, factor, lookahead, temperature, noise, ...
@@ -32,9 +81,15 @@ def assign(
     entry, sign = method_of(method), 1.0 if maximize else -1.0
     options = entry.options(options)
     plan = entry.plan(options)
-    costs = read_costs(cost, sign, cost_limit, plan is not None, entry.sparse is not None)
-    found = entry.find(costs, plan, options)
-    return certified(found, costs, 0 if entry.exact else sweeps)
+    costs = read_costs(cost, sign, cost_limit, plan is not None, entry.sparse is not None, sizes)
+    sweeps = 0 if entry.exact else sweeps
+    if sizes is None:
+        answer = judged(entry.find(costs, plan, options), costs, sweeps)
+    else:
+        answer = _by_size(entry, costs, plan, options, sweeps)
+    if answer[4]:  # cells are forbidden
+        answer = _without_answer(answer, entry, costs, plan, options, sweeps)
+    return certified(answer, costs)
 
 
 assign.__signature__ = full_signature(assign)
