@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import as_tensor
+from ..core import as_tensor, like
 from ..core.arguments import number
 
 # %% auto #0
@@ -44,12 +44,8 @@ def _check_entries(x, maximize):
         )
 
 # %% ../../nbs/4_assignment/01j_costs.ipynb #991dd66f
-def check_cost(
-    cost: Tensor | np.ndarray,  # Costs or scores, shape (..., h, w), any real dtype
-    maximize: bool = False,  # Is a large value good? Then -inf forbids a cell, else +inf
-    empty: bool = False,  # Are matrices without a row or a column allowed?
-) -> Tensor:  # The same numbers as a tensor, detached
-    "Raise ValueError unless every matrix can be assigned as far as its entries tell."
+def _matrices(cost, empty):
+    "Costs as a tensor; ValueError unless it has rows and columns."
     x = as_tensor(cost, "a cost").detach()
     if x.ndim < 2:
         raise ValueError(
@@ -59,6 +55,16 @@ def check_cost(
         raise ValueError(
             f"a cost needs a row and a column at least; got shape {tuple(x.shape)}. Leave empty matrices out."
         )
+    return x
+
+
+def check_cost(
+    cost: Tensor | np.ndarray,  # Costs or scores, shape (..., h, w), any real dtype
+    maximize: bool = False,  # Is a large value good? Then -inf forbids a cell, else +inf
+    empty: bool = False,  # Are matrices without a row or a column allowed?
+) -> Tensor:  # The same numbers as a tensor, detached
+    "Raise ValueError unless every matrix can be assigned as far as its entries tell."
+    x = _matrices(cost, empty)
     # a finite sum has finite terms; float8 has no comparisons
     if x.is_floating_point() and not (x.itemsize > 2 and x.sum().isfinite()):
         _check_entries(x.float() if x.itemsize == 1 else x, maximize)
@@ -203,13 +209,11 @@ def _sizes_of(sizes, shape):
 
 
 def without_padding(x, sizes):
-    "Matrices (B, h, w) with 0 in the rows and columns that are padding."
-    x, (height, width) = (
-        as_tensor(x),
-        torch.from_numpy(sizes).to(as_tensor(x).device)[:, :, None, None].unbind(1),
-    )
-    inside = torch.arange(x.shape[-2], device=x.device)[:, None] < height
-    return torch.where(inside & (torch.arange(x.shape[-1], device=x.device) < width), x, 0)
+    "Matrices (..., h, w) with 0 in the rows and columns that are padding."
+    height, width = torch.from_numpy(sizes).to(x.device)[:, :, None, None].unbind(1)
+    row, column = (torch.arange(n, device=x.device) for n in x.shape[-2:])
+    inside = (row[:, None] < height) & (column < width)
+    return torch.where(inside.reshape(x.shape), x, 0)
 
 
 def sizes_without_forbidden(x, sign):
@@ -228,15 +232,14 @@ _IN_PLACE = np.dtype("f8"), np.dtype("f4")  # in the byte order of the machine
 
 
 def readable_array(cost):
-    "The array that a kernel can read where it lies; None for other costs."
+    "The numbers of the CPU that a kernel can read, as an array; None for other costs."
     if type(cost) is not np.ndarray:
         if not isinstance(cost, Tensor) or cost.layout != torch.strided or cost.device.type != "cpu":
             return None
         if cost.dtype not in (torch.float64, torch.float32):
             return None
         cost = cost.detach().numpy()
-    readable = cost.dtype in _IN_PLACE and cost.ndim > 1 and cost.flags.carray and cost.size
-    return cost if readable else None
+    return cost if cost.dtype in _IN_PLACE and cost.ndim > 1 and cost.size else None
 
 
 def read_costs(
@@ -254,10 +257,12 @@ def read_costs(
             return Costs(cost, sign, [], cost, sparse=True)
         given = dense_cost(cost, sign)
         if sizes is not None:
-            x = check_shape(given)
-            given = like(without_padding(x.flatten(0, -3), _sizes_of(sizes, x.shape)).reshape(x.shape), given)
+            x = _matrices(given, empty=True)
+            given = like(without_padding(x, _sizes_of(sizes, x.shape)), given)
         x = check_cost(given if limit is None else _limited(given, limit, sign), sign > 0, empty=True)
         x = x.double() if not x.is_floating_point() else x.float() if x.itemsize < 4 else x
+    elif not x.flags.carray:
+        x = x.copy()
     *lead, h, w = x.shape
     sizes = None if sizes is None else _sizes_of(sizes, x.shape)
     return Costs(x.reshape(math.prod(lead), h, w), sign, lead, given, limit, False, sizes)

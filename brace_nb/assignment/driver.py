@@ -73,19 +73,17 @@ def run_kernel(
 def run_ragged(
     flat: np.ndarray,  # All numbers, float32 or float64, contiguous
     heights: np.ndarray | int,  # Rows of each matrix
-    widths: np.ndarray | int,  # Columns
-    offsets: np.ndarray,  # Place of its first cell in `flat`
+    widths: np.ndarray,  # Columns of each
     strides: np.ndarray | int,  # From a row to the next one
+    jumps: np.ndarray | int,  # From the first cell of a matrix to that of the next one
     sign: float,  # 1 to maximize, -1 to minimize
-) -> tuple:  # Pairs (2, all), how many each matrix has (B,), total and gap (2, B), and the worst status
+) -> tuple:  # Pairs (2, all), how many each matrix has, total and gap (2, B), and the worst status
     "Solve matrices of different shapes exactly."
-    layout = np.empty((len(offsets), 5), np.int64)
-    for k, column in enumerate((offsets, heights, widths, strides)):
-        layout[:, k] = column
-    counts = layout[:, 1:3].min(1)
-    ends = counts.cumsum()
-    layout[:, 4] = ends - counts
-    pairs, facts = np.empty((2, ends[-1] if len(ends) else 0), np.int64), np.empty((2, len(offsets)))
-    size = max(1, int(layout[:, 1] @ layout[:, 2]) // max(1, len(offsets)))
+    layout = np.empty((4, len(widths)), np.int64)
+    layout[0], layout[1], layout[2], layout[3] = heights, widths, strides, jumps
+    counts, cells = np.minimum(layout[0], layout[1]).tolist(), int(layout[0] @ layout[1])
+    pairs, facts = np.empty((2, sum(counts)), np.int64), np.empty((2, len(counts)))
+    if not counts:
+        return pairs, counts, facts, 0
     work = partial(compiled("solve_ragged"), flat, layout, sign, pairs, facts)
-    return pairs, counts, facts, in_pieces(work, len(offsets), size) if len(offsets) else 0
+    return pairs, counts, facts, in_pieces(work, len(counts), max(1, cells // len(counts)))

@@ -301,24 +301,25 @@ def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #ragged02
 @_compiled
 def solve_ragged(flat, layout, sign, pairs, facts, start, stop):
-    "Pairs (2, all), total and gap (2, B) of matrices start..stop of a layout (B, 5); the worst status."
-    worst, most, longest = 0, 0, 0
+    "Pairs (2, all), total and gap (2, B) of matrices start..stop of a layout (4, B); the worst status."
+    worst, most, longest, offset, first = 0, 0, 0, 0, 0
     for b in range(start, stop):
-        h, w = layout[b, 1], layout[b, 2]
+        h, w = layout[0, b], layout[1, b]
         most, longest = max(most, (min(h, w) + 4) * max(h, w)), max(longest, h, w)
     numbers, places = np.empty(most), np.empty(5 * longest, np.int64)
+    for b in range(start):
+        offset += layout[3, b]
+        first += min(layout[0, b], layout[1, b])
     for b in range(start, stop):
-        offset, h, w, stride, first = layout[b]
+        h, w, stride, jump = layout[:, b]
         short, long = min(h, w), max(h, w)
-        if not short:
-            facts[:, b] = 0.0
-            continue
         c = np.lib.stride_tricks.as_strided(flat[offset:], (h, w), (stride * flat.itemsize, flat.itemsize))
         own_numbers = numbers[: (short + 4) * long].reshape((short + 4, long))
         own_places = places[: 5 * long].reshape((5, long))
         rows, cols = pairs[0, first : first + short], pairs[1, first : first + short]
-        status, facts[0, b], facts[1, b] = _solve(c, sign, own_numbers, own_places, rows, cols)
-        worst = max(worst, status)
+        status, total, gap = _solve(c, sign, own_numbers, own_places, rows, cols) if short else (0, 0.0, 0.0)
+        facts[0, b], facts[1, b] = total, gap
+        worst, offset, first = max(worst, status), offset + jump, first + short
     return worst
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #b4f10f55

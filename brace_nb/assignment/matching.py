@@ -5,6 +5,7 @@
 # %% ../../nbs/4_assignment/01i_matching.ipynb #a67c56ae
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -23,12 +24,21 @@ from ..core.arguments import array, checked, many, one_of, positive, whole
 __all__ = ['match_batch', 'assign_many', 'PricedAssignment', 'priced_assignment', 'costs_to_scores']
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #9f053c3e
+def _whole_sizes(sizes):
+    "Sizes as an array; ValueError unless they are whole numbers >= 0."
+    found = np.asarray(sizes)
+    if found.ndim != 1 or found.dtype.kind not in "iub" or found.size and found.min() < 0:
+        for n in sizes:
+            whole(n, "a size", 0, "a whole number >= 0")
+    return found.astype(np.int64)
+
+
 def _check_matching(x, sizes, mask):
     "Raise ValueError unless costs, sizes and mask fit each other."
-    if x.ndim != 3 or len(sizes) != len(x) or min(sizes, default=0) < 0 or sum(sizes) != x.shape[-1]:
+    if x.ndim != 3 or len(sizes) != len(x) or sizes.sum() != x.shape[-1]:
         raise ValueError(
             "`cost` has the shape (images, queries, annotations) and `sizes` one number >= 0 per image "
-            f"that sum to the annotations; got {tuple(x.shape)} and {sizes}."
+            f"that sum to the annotations; got {tuple(x.shape)} and {sizes.tolist()}."
         )
     if mask == "batch" and x.shape[1] < x.shape[2]:
         raise ValueError(
@@ -40,24 +50,23 @@ def _check_matching(x, sizes, mask):
 def _solve_list(costs, ragged, sign):
     "What `run_ragged` finds for matrices (`Costs`, one each) that are laid behind each other."
     parts = [c.x if isinstance(c.x, np.ndarray) else c.x.cpu().numpy() for c in costs]
-    shapes = np.array([p.shape[1:] for p in parts], np.int64).reshape(-1, 2)
-    cells = shapes.prod(1)
+    heights, widths = np.array([p.shape[1:] for p in parts], np.int64).reshape(-1, 2).T
     flat = np.concatenate([np.empty(0, np.float32), *(p.reshape(-1) for p in parts)])
-    return ragged(flat, *shapes.T, cells.cumsum() - cells, shapes[:, 1], sign)
+    return ragged(flat, heights, widths, widths, heights * widths, sign)
 
 
 def _split(a, counts):
     "Pieces of an array or a tensor of one axis."
     if isinstance(a, Tensor):
-        return a.split(counts.tolist())
-    stops = counts.cumsum().tolist()
+        return a.split(counts)
+    stops = list(accumulate(counts))
     return [a[start:stop] for start, stop in zip([0, *stops], stops)]
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #images01
 def _check_images(x, sizes, maximize, impossible):
     "Raise ValueError that names the images with bad costs, or those without a matching."
     images = torch.arange(len(x), device=x.device)
-    own = images[:, None] == images.repeat_interleave(torch.tensor(sizes, device=x.device))
+    own = images[:, None] == images.repeat_interleave(torch.from_numpy(sizes).to(x.device))
     check_cost(torch.where(own[:, None], x, 0), maximize)
     if impossible:
         raise ValueError(
@@ -68,16 +77,16 @@ def _check_images(x, sizes, maximize, impossible):
 
 def _match_at_once(cost, sizes, ragged, maximize=False):
     "Pairs of every image by one kernel."
-    (B, Q, A), n, c = cost.shape, np.array(sizes, np.int64), readable_array(cost)
-    starts, sign = n.cumsum() - n, 1.0 if maximize else -1.0
-    if c is not None:
-        offsets = np.arange(B) * (Q * A) + starts
-        pairs, counts, facts, status = ragged(c.reshape(-1), Q, n, offsets, A, sign)
+    (B, Q, A), c, sign = cost.shape, readable_array(cost), 1.0 if maximize else -1.0
+    if c is not None and c.flags.carray:
+        pairs, counts, facts, status = ragged(c.reshape(-1), Q, sizes, A, sizes + Q * A, sign)
     elif A:
-        own = (cost[b, :, starts[b] : starts[b] + n[b]] for b in range(B))
-        pairs, counts, facts, status = _solve_list([read_costs(c, sign) for c in own], ragged, sign)
+        own = (cost[b, :, stop - n : stop] for b, (n, stop) in enumerate(zip(sizes, sizes.cumsum())))
+        pairs, counts, facts, status = _solve_list(
+            [read_costs(c, sign, None, True) for c in own], ragged, sign
+        )
     else:
-        pairs, counts, status = np.zeros((2, 0), np.int64), n, 0
+        pairs, counts, status = np.zeros((2, 0), np.int64), sizes.tolist(), 0
     if status:
         _check_images(as_tensor(cost).detach(), sizes, maximize, np.flatnonzero(np.isnan(facts[1])).tolist())
     return list(zip(*(_split(side, counts) for side in like(pairs, cost))))
@@ -126,14 +135,12 @@ def match_batch(
     **options,  # Further arguments of `assign`
 ) -> list[tuple]:  # Per image (queries, annotations counted within the image), ordered by query
     "Match queries to annotations for a whole batch (thesis 6.4.7.3; `HungarianMatcher` of DETR)."
-    for n in sizes:
-        whole(n, "a size", 0, "a whole number >= 0")
-    x, sizes = cost if type(cost) is np.ndarray else as_tensor(cost, "cost"), [int(n) for n in sizes]
+    x, sizes = cost if type(cost) is np.ndarray else as_tensor(cost, "cost"), _whole_sizes(sizes)
     _check_matching(x, sizes, mask)
     ragged = method_of(method).ragged
     if ragged and mask == "image" and options.keys() <= {"maximize"}:
         return _match_at_once(x, sizes, ragged, **options)
-    x, starts = as_tensor(x).detach(), np.cumsum([0, *sizes])
+    x, sizes, starts = as_tensor(x).detach(), sizes.tolist(), np.cumsum([0, *sizes])
     own = [x[b, :, starts[b] : starts[b + 1]] for b in range(len(x))]
     if mask == "batch" and x.shape[2]:
         out = _match_together(own, starts, method, options)

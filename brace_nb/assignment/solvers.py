@@ -23,13 +23,25 @@ __all__ = ['assign']
 def _ragged(entry, costs):
     "Answers of matrices with padding by one kernel, where they lie."
     x, (height, width) = np.ascontiguousarray(as_tensor(costs.x).cpu()), costs.sizes.T
-    offsets, stride = np.arange(len(x)) * x[0].size if len(x) else [], x.shape[2]
-    found, counts, facts, status = entry.ragged(x.reshape(-1), height, width, offsets, stride, costs.sign)
-    if status == 2:
+    (B, h, w), n = x.shape, min(x.shape[1:])
+    found, counts, facts, status = entry.ragged(x.reshape(-1), height, width, w, h * w, costs.sign)
+    if status == 2:  # a cell is NaN or infinite
         check_cost(without_padding(torch.from_numpy(x), costs.sizes), costs.sign > 0)
-    pairs = np.full((2, len(x), min(x.shape[1:])), -1)
-    pairs[:, np.arange(pairs.shape[2]) < counts[:, None]] = found
+    pairs = np.full((2, B, n), -1)
+    pairs[:, np.arange(n) < np.reshape(counts, (B, 1))] = found
     return *pairs, *facts, status
+
+
+def _put(answer, at, again):
+    "The answer (pairs, totals and gaps of a batch as arrays) with that of the matrices `at` in its place."
+    pairs, facts = answer
+    found = [np.asarray(as_tensor(f).cpu()) for f in again[:4]]
+    wider = max(0, found[0].shape[1] - pairs.shape[2])
+    pairs = np.pad(pairs, ((0, 0), (0, 0), (0, wider)), constant_values=-1)
+    pairs[:, at] = -1
+    pairs[:, at, : found[0].shape[1]] = found[:2]
+    facts[:, at] = found[2:]
+    return pairs, facts
 
 
 def _by_size(entry, costs, plan, options, sweeps):
@@ -37,32 +49,33 @@ def _by_size(entry, costs, plan, options, sweeps):
     if entry.ragged:
         return _ragged(entry, costs)
     sizes, group = np.unique(costs.sizes, axis=0, return_inverse=True)
-    pairs, facts = np.full((2, len(group), 2 * sum(costs.x.shape[1:])), -1), np.empty((2, len(group)))
-    most = min(costs.x.shape[1:])
-    for k, (h, w) in enumerate(sizes):
-        at = np.flatnonzero(group == k)
-        part = costs._replace(x=as_tensor(costs.x)[at, :h, :w], lead=[len(at)], sizes=None)
-        *found, total, gap, _ = judged(entry.find(part, plan, options), part, sweeps)
-        most = max(most, found[0].shape[1])
-        pairs[:, at, : found[0].shape[1]] = [as_tensor(f).cpu() for f in found]
-        facts[:, at] = [as_tensor(f).cpu() for f in (total, gap)]
-    return *pairs[..., :most], *facts, 1
+    B, h, w = costs.x.shape
+    answer = np.full((2, B, min(h, w)), -1), np.empty((2, B))
+    for k, (height, width) in enumerate(sizes):
+        at = np.flatnonzero(group.reshape(-1) == k)
+        part = costs._replace(x=as_tensor(costs.x)[at, :height, :width], lead=[len(at)], sizes=None)
+        answer = _put(answer, at, judged(entry.find(part, plan, options), part, sweeps))
+    return *answer[0], *answer[1], 1
 
 
 def _without_answer(answer, entry, costs, plan, options, sweeps):
-    "A single matrix without an assignment is an error; in a batch it may end in padding and have one."
-    if not (answer[3] != answer[3]).any():
+    "A single matrix without an assignment is an error; one of a batch may end in padding and have one."
+    at = np.flatnonzero(np.isnan(as_tensor(answer[3]).cpu()))
+    if not len(at):
         return answer
     if not costs.lead:
-        check_possible(
-            costs.x if costs.sizes is None else costs.x[:, : costs.sizes[0, 0], : costs.sizes[0, 1]],
-            costs.sign,
-        )
-        return answer
-    sizes = sizes_without_forbidden(costs.x, costs.sign) if costs.sizes is None else None
+        h, w = costs.x.shape[1:] if costs.sizes is None else costs.sizes[0]
+        check_possible(costs.x[:, :h, :w], costs.sign)
+    x = costs.x[at]
+    sizes = sizes_without_forbidden(x, costs.sign) if costs.lead and costs.sizes is None else None
     if sizes is None:
         return answer
-    return _by_size(entry, costs._replace(sizes=sizes), plan, options, sweeps)
+    part = costs._replace(x=x, lead=[len(at)], sizes=sizes)
+    fields = [np.asarray(as_tensor(f).cpu()) for f in answer[:4]]
+    pairs, facts = _put(
+        (np.stack(fields[:2]), np.stack(fields[2:])), at, _by_size(entry, part, plan, options, sweeps)
+    )
+    return *pairs, *facts, 1
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #546c430a
 def assign(
