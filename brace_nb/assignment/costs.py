@@ -184,7 +184,7 @@ class Costs(NamedTuple):
 
     x: Any  # Matrices (B, h, w): an array of the CPU that is not checked yet, or a checked tensor
     sign: float  # 1 for scores, where -inf forbids a cell; -1 for costs, where +inf does
-    lead: list  # Leading axes of what was given; empty for a single matrix
+    lead: tuple  # Leading axes of what was given; empty for a single matrix
     given: Any  # What was given, made full
     limit: float | None = None  # A pair that costs more is not made; `x` is then what pairs are worth
     sparse: bool = False  # Is `x` a sparse matrix of SciPy?
@@ -217,7 +217,7 @@ def without_padding(x, sizes):
 
 
 def sizes_without_forbidden(x, sign):
-    "Sizes of matrices (B, h, w) whose last rows or columns are all forbidden, (B, 2); None when none ends so."
+    "Sizes (B, 2) of matrices (B, h, w) without last lines that are all forbidden; None when none ends so."
     forbidden = -sign * math.inf
     if not (x[:, -1, -1] == forbidden).any():
         return None
@@ -233,13 +233,17 @@ _IN_PLACE = np.dtype("f8"), np.dtype("f4")  # in the byte order of the machine
 
 def readable_array(cost):
     "The numbers of the CPU that a kernel can read, as an array; None for other costs."
-    if type(cost) is not np.ndarray:
-        if not isinstance(cost, Tensor) or cost.layout != torch.strided or cost.device.type != "cpu":
+    if isinstance(cost, Tensor):
+        if (
+            not cost.is_cpu
+            or cost.layout != torch.strided
+            or cost.dtype not in (torch.float64, torch.float32)
+        ):
             return None
-        if cost.dtype not in (torch.float64, torch.float32):
-            return None
-        cost = cost.detach().numpy()
-    return cost if cost.dtype in _IN_PLACE and cost.ndim > 1 and cost.size else None
+        cost = cost.numpy(force=True)
+    elif type(cost) is not np.ndarray:
+        return None
+    return cost if cost.dtype in _IN_PLACE and cost.ndim > 1 else None
 
 
 def read_costs(
@@ -254,7 +258,7 @@ def read_costs(
     given, x = cost, readable_array(cost) if in_place and limit is None else None
     if x is None:
         if sparse and limit is None and is_sparse(cost):
-            return Costs(cost, sign, [], cost, sparse=True)
+            return Costs(cost, sign, (), cost, sparse=True)
         given = dense_cost(cost, sign)
         if sizes is not None:
             x = _matrices(given, empty=True)
@@ -263,6 +267,7 @@ def read_costs(
         x = x.double() if not x.is_floating_point() else x.float() if x.itemsize < 4 else x
     elif not x.flags.carray:
         x = x.copy()
-    *lead, h, w = x.shape
-    sizes = None if sizes is None else _sizes_of(sizes, x.shape)
-    return Costs(x.reshape(math.prod(lead), h, w), sign, lead, given, limit, False, sizes)
+    shape = x.shape
+    sizes = None if sizes is None else _sizes_of(sizes, shape)
+    x = x[None] if len(shape) == 2 else x.reshape((math.prod(shape[:-2]), *shape[-2:]))
+    return Costs(x, sign, shape[:-2], given, limit, False, sizes)

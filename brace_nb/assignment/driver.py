@@ -64,10 +64,9 @@ def run_kernel(
     solve, (B, h, w) = compiled(name), c.shape
     pairs, facts = np.empty((2, B, min(h, w)), np.int64), np.empty((2, B))
 
-    arguments = c, sign, count, weight, pairs, facts
     if c.size <= FEW_NUMBERS:
-        return pairs, facts, solve(*arguments, 0, B)
-    return pairs, facts, in_pieces(partial(solve, *arguments), B, h * w)
+        return pairs, facts, solve(c, sign, count, weight, pairs, facts, 0, B)
+    return pairs, facts, in_pieces(partial(solve, c, sign, count, weight, pairs, facts), B, h * w)
 
 # %% ../../nbs/4_assignment/01c_driver.ipynb #ragged12
 def run_ragged(
@@ -81,9 +80,15 @@ def run_ragged(
     "Solve matrices of different shapes exactly."
     layout = np.empty((4, len(widths)), np.int64)
     layout[0], layout[1], layout[2], layout[3] = heights, widths, strides, jumps
-    counts, cells = np.minimum(layout[0], layout[1]).tolist(), int(layout[0] @ layout[1])
+    counts = np.minimum(layout[0], layout[1]).tolist()
     pairs, facts = np.empty((2, sum(counts)), np.int64), np.empty((2, len(counts)))
-    if not counts:
-        return pairs, counts, facts, 0
-    work = partial(compiled("solve_ragged"), flat, layout, sign, pairs, facts)
-    return pairs, counts, facts, in_pieces(work, len(counts), max(1, cells // len(counts)))
+    solve = compiled("solve_ragged")
+    if flat.size <= FEW_NUMBERS:
+        return pairs, counts, facts, solve(flat, layout, sign, pairs, facts, 0, len(counts))
+    size = max(1, int(layout[0] @ layout[1]) // len(counts))
+    return (
+        pairs,
+        counts,
+        facts,
+        in_pieces(partial(solve, flat, layout, sign, pairs, facts), len(counts), size),
+    )

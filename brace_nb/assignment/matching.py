@@ -27,7 +27,7 @@ __all__ = ['match_batch', 'assign_many', 'PricedAssignment', 'priced_assignment'
 def _whole_sizes(sizes):
     "Sizes as an array; ValueError unless they are whole numbers >= 0."
     found = np.asarray(sizes)
-    if found.ndim != 1 or found.dtype.kind not in "iub" or found.size and found.min() < 0:
+    if found.ndim != 1 or found.dtype.kind not in "iub" or min(found.tolist(), default=0) < 0:
         for n in sizes:
             whole(n, "a size", 0, "a whole number >= 0")
     return found.astype(np.int64)
@@ -35,7 +35,7 @@ def _whole_sizes(sizes):
 
 def _check_matching(x, sizes, mask):
     "Raise ValueError unless costs, sizes and mask fit each other."
-    if x.ndim != 3 or len(sizes) != len(x) or sizes.sum() != x.shape[-1]:
+    if x.ndim != 3 or len(sizes) != len(x) or sum(sizes.tolist()) != x.shape[-1]:
         raise ValueError(
             "`cost` has the shape (images, queries, annotations) and `sizes` one number >= 0 per image "
             f"that sum to the annotations; got {tuple(x.shape)} and {sizes.tolist()}."
@@ -55,12 +55,15 @@ def _solve_list(costs, ragged, sign):
     return ragged(flat, heights, widths, widths, heights * widths, sign)
 
 
-def _split(a, counts):
-    "Pieces of an array or a tensor of one axis."
-    if isinstance(a, Tensor):
-        return a.split(counts)
+def _split(pairs, counts, device):
+    "Rows and columns of every matrix: arrays, or tensors when a device is given."
+    moved = device is not None and device.type != "cpu"
+    rows, cols = torch.from_numpy(pairs).to(device) if moved else pairs
     stops = list(accumulate(counts))
-    return [a[start:stop] for start, stop in zip([0, *stops], stops)]
+    found = [(rows[start:stop], cols[start:stop]) for start, stop in zip([0, *stops], stops)]
+    if device is None or moved:
+        return found
+    return [(torch.from_numpy(r), torch.from_numpy(c)) for r, c in found]
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #images01
 def _check_images(x, sizes, maximize, impossible):
@@ -77,19 +80,17 @@ def _check_images(x, sizes, maximize, impossible):
 
 def _match_at_once(cost, sizes, ragged, maximize=False):
     "Pairs of every image by one kernel."
-    (B, Q, A), c, sign = cost.shape, readable_array(cost), 1.0 if maximize else -1.0
+    (_, Q, A), c, sign = cost.shape, readable_array(cost), 1.0 if maximize else -1.0
     if c is not None and c.flags.carray:
         pairs, counts, facts, status = ragged(c.reshape(-1), Q, sizes, A, sizes + Q * A, sign)
-    elif A:
+    else:
         own = (cost[b, :, stop - n : stop] for b, (n, stop) in enumerate(zip(sizes, sizes.cumsum())))
         pairs, counts, facts, status = _solve_list(
             [read_costs(c, sign, None, True) for c in own], ragged, sign
         )
-    else:
-        pairs, counts, status = np.zeros((2, 0), np.int64), sizes.tolist(), 0
     if status:
         _check_images(as_tensor(cost).detach(), sizes, maximize, np.flatnonzero(np.isnan(facts[1])).tolist())
-    return list(zip(*(_split(side, counts) for side in like(pairs, cost))))
+    return _split(pairs, counts, cost.device if isinstance(cost, Tensor) else None)
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #726f6c94
 def _match_images(own, sizes, method, options):
@@ -163,12 +164,12 @@ def _assign_at_once(costs, ragged, sign):
     if status == 2:
         for c in costs:
             check_cost(c.x[0], sign > 0)
-    fields, found = (*pairs, facts[1] == facts[1], *facts), {}
+    fields, found = (facts[1] == facts[1], *facts), {}
     devices = [c.given.device if isinstance(c.given, Tensor) else None for c in costs]
     for device in set(devices):
-        own = [torch.from_numpy(f).to(device) if device else f for f in fields]
-        found[device] = list(zip(_split(own[0], counts), _split(own[1], counts), *own[2:]))
-    return [Assignment(*found[device][i]) for i, device in enumerate(devices)]
+        own = [torch.from_numpy(f).to(device).unbind() if device else f for f in fields]
+        found[device] = list(zip(_split(pairs, counts, device), *own))
+    return [Assignment(*found[device][i][0], *found[device][i][1:]) for i, device in enumerate(devices)]
 
 
 @checked(costs=many)

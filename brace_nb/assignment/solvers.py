@@ -23,12 +23,12 @@ __all__ = ['assign']
 def _ragged(entry, costs):
     "Answers of matrices with padding by one kernel, where they lie."
     x, (height, width) = np.ascontiguousarray(as_tensor(costs.x).cpu()), costs.sizes.T
-    (B, h, w), n = x.shape, min(x.shape[1:])
+    B, h, w = x.shape
     found, counts, facts, status = entry.ragged(x.reshape(-1), height, width, w, h * w, costs.sign)
     if status == 2:  # a cell is NaN or infinite
         check_cost(without_padding(torch.from_numpy(x), costs.sizes), costs.sign > 0)
-    pairs = np.full((2, B, n), -1)
-    pairs[:, np.arange(n) < np.reshape(counts, (B, 1))] = found
+    pairs = np.full((2, B, min(h, w)), -1)
+    pairs[:, np.arange(min(h, w)) < np.reshape(counts, (B, 1))] = found
     return *pairs, *facts, status
 
 
@@ -53,14 +53,14 @@ def _by_size(entry, costs, plan, options, sweeps):
     answer = np.full((2, B, min(h, w)), -1), np.empty((2, B))
     for k, (height, width) in enumerate(sizes):
         at = np.flatnonzero(group.reshape(-1) == k)
-        part = costs._replace(x=as_tensor(costs.x)[at, :height, :width], lead=[len(at)], sizes=None)
+        part = costs._replace(x=as_tensor(costs.x)[at, :height, :width], lead=(len(at),), sizes=None)
         answer = _put(answer, at, judged(entry.find(part, plan, options), part, sweeps))
     return *answer[0], *answer[1], 1
 
 
 def _without_answer(answer, entry, costs, plan, options, sweeps):
     "A single matrix without an assignment is an error; one of a batch may end in padding and have one."
-    at = np.flatnonzero(np.isnan(as_tensor(answer[3]).cpu()))
+    at = np.flatnonzero(np.isnan(np.asarray(as_tensor(answer[3]).cpu())))
     if not len(at):
         return answer
     if not costs.lead:
@@ -70,7 +70,7 @@ def _without_answer(answer, entry, costs, plan, options, sweeps):
     sizes = sizes_without_forbidden(x, costs.sign) if costs.lead and costs.sizes is None else None
     if sizes is None:
         return answer
-    part = costs._replace(x=x, lead=[len(at)], sizes=sizes)
+    part = costs._replace(x=x, lead=(len(at),), sizes=sizes)
     fields = [np.asarray(as_tensor(f).cpu()) for f in answer[:4]]
     pairs, facts = _put(
         (np.stack(fields[:2]), np.stack(fields[2:])), at, _by_size(entry, part, plan, options, sweeps)
