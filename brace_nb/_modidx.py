@@ -118,6 +118,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                               'brace_nb/as_printed/ndim.py')},
             'brace_nb.assignment.certificate': { 'brace_nb.assignment.certificate.Assignment': ( '4_assignment/certificate.html#assignment',
                                                                                                  'brace_nb/assignment/certificate.py'),
+                                                 'brace_nb.assignment.certificate._array': ( '4_assignment/certificate.html#_array',
+                                                                                             'brace_nb/assignment/certificate.py'),
                                                  'brace_nb.assignment.certificate._check_pairs': ( '4_assignment/certificate.html#_check_pairs',
                                                                                                    'brace_nb/assignment/certificate.py'),
                                                  'brace_nb.assignment.certificate._distinct': ( '4_assignment/certificate.html#_distinct',

@@ -97,15 +97,25 @@ def check_possible(x, sign):
         )
 
 
+def _array(a):
+    "Numbers of any kind and device as an array."
+    if isinstance(a, np.ndarray):
+        return a
+    a = as_tensor(a).detach().cpu()
+    return np.asarray(a.double() if a.is_floating_point() else a)
+
+
 def _without_limited(rows, cols, costs):
     "Pairs without those that are worth nothing under the limit, -1 in their places, and their total."
-    rows, cols = as_tensor(rows), as_tensor(cols)
-    x = as_tensor(costs.given, "a cost").detach().double().reshape(costs.x.shape)
-    picked = x.flatten(-2).gather(-1, (rows * x.shape[-1] + cols).clamp(min=0))
+    rows, cols, x = map(_array, (rows, cols, costs.given))
+    x = x.reshape(costs.x.shape)
+    picked = x[np.arange(len(x))[:, None], rows, cols].astype(np.float64)
     kept = (rows >= 0) & (costs.sign * (picked - costs.limit) > 0)
-    order = (~kept).to(torch.uint8).argsort(dim=-1, stable=True)
-    pairs = [torch.where(kept, a, -1).gather(-1, order) for a in (rows, cols)]
-    return *pairs, torch.where(kept, picked, 0.0).sum(-1)
+    if kept.all():
+        return rows, cols, torch.from_numpy(picked).sum(-1).numpy()
+    order = (~kept).argsort(axis=-1, kind="stable")
+    pairs = [np.take_along_axis(np.where(kept, a, -1), order, -1) for a in (rows, cols)]
+    return *pairs, torch.from_numpy(np.where(kept, picked, 0.0)).sum(-1).numpy()
 
 # %% ../../nbs/4_assignment/01h_certificate.ipynb #16df07d7
 class Assignment(NamedTuple):
@@ -134,9 +144,11 @@ def certified(answer, costs):
     rows, cols, total, gap, _ = answer
     if costs.limit is not None:
         rows, cols, total = _without_limited(rows, cols, costs)
+        gap = _array(gap)
     if not costs.lead and isinstance(rows, np.ndarray) and not isinstance(costs.given, Tensor):
         return Assignment(rows[0], cols[0], gap[0] == gap[0], total[0], gap[0])
     fields = [f.reshape((*costs.lead, *f.shape[1:])) for f in (rows, cols, gap == gap, total, gap)]
     if isinstance(costs.given, Tensor):
-        fields = [torch.from_numpy(f) if isinstance(f, np.ndarray) else f for f in fields]
+        device = costs.given.device
+        fields = [torch.from_numpy(f).to(device) if isinstance(f, np.ndarray) else f for f in fields]
     return Assignment(*(like(f, costs.given) for f in fields))

@@ -72,8 +72,11 @@ def check_cost(
 
 # %% ../../nbs/4_assignment/01j_costs.ipynb #25070f77
 def _limited(cost, limit, sign):
-    "Costs minus the limit, 0 where a pair is not worth it (sign -1: costs; 1: scores), as a tensor."
+    "Costs minus the limit, 0 where a pair is not worth it (sign -1: costs; 1: scores)."
     number(limit, "cost_limit")
+    if isinstance(cost, np.ndarray) and cost.dtype in _IN_PLACE:
+        x = cost - float(limit)
+        return np.maximum(x, 0, out=x) if sign > 0 else np.minimum(x, 0, out=x)
     x = as_tensor(cost, "a cost").detach()
     x = x.float() if x.is_floating_point() and x.itemsize < 4 else x if x.is_floating_point() else x.double()
     return (x - limit).clamp(min=0) if sign > 0 else (x - limit).clamp(max=0)
@@ -255,16 +258,20 @@ def read_costs(
     sizes: Any = None,  # As `sizes` of `assign`
 ) -> Costs:  # What the methods read
     "Every kind of cost as matrices in a row, read and checked once."
-    given, x = cost, readable_array(cost) if in_place and limit is None else None
+    given, x = cost, readable_array(cost) if in_place else None
     if x is None:
         if sparse and limit is None and is_sparse(cost):
             return Costs(cost, sign, (), cost, sparse=True)
         given = dense_cost(cost, sign)
+        x = readable_array(given) if in_place and given is not cost else None
+    if x is None:
         if sizes is not None:
             x = _matrices(given, empty=True)
             given = like(without_padding(x, _sizes_of(sizes, x.shape)), given)
         x = check_cost(given if limit is None else _limited(given, limit, sign), sign > 0, empty=True)
         x = x.double() if not x.is_floating_point() else x.float() if x.itemsize < 4 else x
+    elif limit is not None:
+        x = np.ascontiguousarray(_limited(x, limit, sign))
     elif not x.flags.carray:
         x = x.copy()
     shape = x.shape

@@ -268,7 +268,7 @@ def _parts(numbers, places):
 
 @_uncounted
 def _solve(c, sign, numbers, places, rows, cols):
-    "Pairs of one matrix (h, w), -1 where it has none; its status, total and gap, which is NaN for none."
+    "Pairs of one matrix (h, w), -1 where it has none; its status (0: solved), total and gap (NaN for none)."
     flip = c.shape[0] > c.shape[1]
     s, x, v, d, length, price, y, before, done, free = _parts(numbers, places)
     status = _read_costs(c, -sign, flip, s)
@@ -277,7 +277,7 @@ def _solve(c, sign, numbers, places, rows, cols):
         rows[:], cols[:] = -1, -1
         return status, np.nan, np.nan
     total, gap = _write_exact(c, sign, x, flip, bound, before, rows, cols)
-    return status, total, gap
+    return status if np.isnan(gap) else 0, total, gap
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #room0001
 @_uncounted

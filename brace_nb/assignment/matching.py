@@ -88,7 +88,7 @@ def _match_at_once(cost, sizes, ragged, maximize=False):
         pairs, counts, facts, status = _solve_list(
             [read_costs(c, sign, None, True) for c in own], ragged, sign
         )
-    if status:
+    if status:  # an image has a bad cost or no matching
         _check_images(as_tensor(cost).detach(), sizes, maximize, np.flatnonzero(np.isnan(facts[1])).tolist())
     return _split(pairs, counts, cost.device if isinstance(cost, Tensor) else None)
 
