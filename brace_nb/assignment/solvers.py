@@ -31,7 +31,7 @@ def _ragged(entry, costs):
     pairs[:, np.arange(min(h, w)) < np.reshape(counts, (B, 1))] = found
     return *pairs, *facts, status
 
-
+# %% ../../nbs/4_assignment/01_solvers.ipynb #sized002
 def _put(answer, at, again):
     "The answer (pairs, totals and gaps of a batch as arrays) with that of the matrices `at` in its place."
     pairs, facts = answer
@@ -57,7 +57,7 @@ def _by_size(entry, costs, plan, options, sweeps):
         answer = _put(answer, at, judged(entry.find(part, plan, options), part, sweeps))
     return *answer[0], *answer[1], 1
 
-
+# %% ../../nbs/4_assignment/01_solvers.ipynb #sized003
 def _without_answer(answer, entry, costs, plan, options, sweeps):
     "A single matrix without an assignment is an error; one of a batch may end in padding and have one."
     at = np.flatnonzero(np.isnan(np.asarray(as_tensor(answer[3]).cpu())))
