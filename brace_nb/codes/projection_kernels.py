@@ -144,8 +144,8 @@ def _may_hold(m, t, b, n, before, after, least):
     ends = before * before >= least * n or after * after >= least * (n + m)
     return ends or (before + x * t) ** 2 >= least * (n + x)
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #e20d7ea7
-_LANES, _SHORT = 32, 64
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #0a976113
+_LANES, _SHORT = 32, 112
 
 
 @_uncounted
@@ -175,7 +175,7 @@ def _sort_lanes(t):
             q, start, step = q // 2, p, q - p
         p //= 2
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #96b24f06
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #b5dbbd7c
 @_uncounted
 def _walk_lanes(s, total, best, threshold):
     "`_walk` along every sorted column."
