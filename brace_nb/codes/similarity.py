@@ -214,6 +214,29 @@ def nearest_by_product(
         found = torch.cat([found, keys], 1).topk(min(k, stop), 1).values
     return _ROW - (found & _ROW), (found >> 32).int().view(torch.float32)
 
+# %% ../../nbs/2_codes/02_similarity.ipynb #647f6e7b
+_ROWS_AT_LEAST = 1 << 16  # codes for a thread
+
+
+def _scan(q, active, c, dim, k, how, first):
+    "The k best of some queries among some codes; -1 and -2 where there are fewer."
+    from brace_nb.codes.similarity_kernels import scan_blocks, scan_rows
+
+    where = np.full((len(q), k), -1)
+    best = np.full((len(q), k), -2.0, np.float32 if dim <= how.float32_up_to else np.float64)
+    (scan_rows if len(q) == 1 else scan_blocks)(q, active, c, how.kernel, dim, first, best, where)
+    return where, best
+
+
+def _sort_all(q, active, c, dim, k, how):
+    "The same for large k: a sort of all similarities beats insertion."
+    from brace_nb.codes.similarity_kernels import pairs
+
+    tile = np.empty((1, len(q), len(c)), np.float32 if dim <= how.float32_up_to else np.float64)
+    pairs(q[None], active[None], c[None, None], how.kernel, dim, tile)
+    where = np.argsort(-tile[0], axis=-1, kind="stable")[:, :k]
+    return where, np.take_along_axis(tile[0], where, -1)
+
 # %% ../../nbs/2_codes/02_similarity.ipynb #m02b
 def nearest_by_count(
     q: np.ndarray,  # Words of the queries, uint64 (Q, W), of `read_words`
@@ -223,25 +246,27 @@ def nearest_by_count(
     how: CodeMeasure,  # With a kernel
 ) -> tuple[np.ndarray, np.ndarray]:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k)
     "Exact k nearest codes by counting bits in threads; the earlier row wins a tie."
-    from brace_nb.codes.similarity_kernels import keep_best, pairs
-
-    dtype = np.float32 if dim <= how.float32_up_to else np.float64
-    active, columns = count_bits(q).sum(-1, dtype=np.int32), len(c) if k > 1024 else min(len(c), 4096)
-    where, best = np.full((len(q), k), -1), np.full((len(q), k), -2.0, dtype)
+    active = count_bits(q).sum(-1, dtype=np.int32)
+    queries, codes = [(0, len(q))], [(0, len(c))]
+    if k > 1024:
+        queries = row_parts(len(q), max(1, min(64, 2**22 // len(c))))
+    elif len(q) > 64:
+        queries = row_parts(len(q), 64)
+    elif len(q):
+        codes = row_parts(len(c), max(_ROWS_AT_LEAST, -(-len(c) // thread_count())))
 
     def work(part):
-        i, end = part
-        for j, stop in row_parts(len(c), columns):
-            tile = np.empty((1, end - i, stop - j), dtype)
-            pairs(q[None, i:end], active[None, i:end], c[None, None, j:stop], how.kernel, dim, tile)
-            if k <= 1024:
-                keep_best(tile[0], j, best[i:end], where[i:end])
-            else:  # all columns at once: a sort beats insertion
-                where[i:end] = np.argsort(-tile[0], axis=-1, kind="stable")[:, :k]
-                best[i:end] = np.take_along_axis(tile[0], where[i:end], -1)
+        (i, end), (j, stop) = part
+        if k > 1024:
+            return _sort_all(q[i:end], active[i:end], c, dim, k, how)
+        return _scan(q[i:end], active[i:end], c[j:stop], dim, k, how, j)
 
-    parallel_map(work, row_parts(len(q), max(1, min(64, 2**22 // max(columns, 1)))))
-    return where, best.astype(np.float32)
+    found = parallel_map(work, [(i, j) for i in queries for j in codes])
+    where, best = (np.concatenate(x, 0 if len(codes) == 1 else 1) for x in zip(*found))
+    if len(codes) > 1:
+        order = np.argsort(-best, axis=-1, kind="stable")[:, :k]
+        where, best = np.take_along_axis(where, order, -1), np.take_along_axis(best, order, -1)
+    return where, best.astype(np.float32, copy=False)
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #3f0cfb03
 def jaccard(
