@@ -5,6 +5,8 @@
 # %% ../../nbs/2_codes/04a_inverted_search.ipynb #55c76a2b
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from .packing import code_array
@@ -78,7 +80,7 @@ class InvertedIndex:
 
         def work(queries, codes):
             starts = asked.indptr[queries[0] : queries[1] + 1].astype(np.int64)
-            scan = lambda *best: scan_lists(starts, asked.indices, *lists, active, *codes, *best)  # noqa: E731
+            scan = partial(scan_lists, starts, asked.indices, *lists, active, *codes)
             return best_of_scan(scan, np.diff(starts), k, how, dim)
 
         where, best = best_of_parts(work, asked.shape[0], codes, k)

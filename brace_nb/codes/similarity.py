@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -214,9 +215,10 @@ def nearest_by_product(
         found = torch.cat([found, keys], 1).topk(min(k, stop), 1).values
     return _ROW - (found & _ROW), (found >> 32).int().view(torch.float32)
 
-# %% ../../nbs/2_codes/02_similarity.ipynb #c962771b
+# %% ../../nbs/2_codes/02_similarity.ipynb #76ca84ce
 _AT_ONCE = 64  # queries of a thread
 _CODES_AT_LEAST = 1 << 16  # of a thread
+_FEW = {0: 1, 1: 3, 2: 0}  # kernel: queries for which it does not pay to lay words side by side
 
 
 def best_of_parts(
@@ -265,14 +267,15 @@ def nearest_by_count(
     how: CodeMeasure,  # With a kernel
 ) -> tuple[np.ndarray, np.ndarray]:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k)
     "Exact k nearest codes by counting bits in threads; the earlier row wins a tie."
-    from brace_nb.codes.similarity_kernels import pairs, scan_blocks, scan_row
+    from brace_nb.codes.similarity_kernels import pairs, scan_blocks, scan_rows
 
-    active, one = count_bits(q).sum(-1, dtype=np.int64), len(q) == 1 and c.shape[1] > 2
+    active = count_bits(q).sum(-1, dtype=np.int64)
+    few = len(q) <= _FEW[how.kernel] and q.shape[1] > 2
 
     def work(queries, codes):
         (i, end), (j, stop) = queries, codes
-        few, kernel = (q[i:end], active[i:end], c[j:stop], how.kernel, j), scan_row if one else scan_blocks
-        return best_of_scan(lambda *best: kernel(*few, *best), active[i:end], k, how, dim)
+        scan = partial(scan_rows if few else scan_blocks, q[i:end], active[i:end], c[j:stop], how.kernel, j)
+        return best_of_scan(scan, active[i:end], k, how, dim)
 
     def sort(part):  # all similarities at once: for large k this beats insertion
         i, end = part
