@@ -1404,8 +1404,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                 'brace_nb/codes/similarity_kernels.py'),
                                                    'brace_nb.codes.similarity_kernels._write': ( '2_codes/similarity_kernels.html#_write',
                                                                                                  'brace_nb/codes/similarity_kernels.py'),
-                                                   'brace_nb.codes.similarity_kernels.keep_best': ( '2_codes/similarity_kernels.html#keep_best',
-                                                                                                    'brace_nb/codes/similarity_kernels.py'),
                                                    'brace_nb.codes.similarity_kernels.pairs': ( '2_codes/similarity_kernels.html#pairs',
                                                                                                 'brace_nb/codes/similarity_kernels.py'),
                                                    'brace_nb.codes.similarity_kernels.scan_blocks': ( '2_codes/similarity_kernels.html#scan_blocks',
