@@ -144,8 +144,8 @@ def _highest(shared, k, scale, slope, measure):
 def _merge(shared, k, n, measure, start, counts, where):
     "Put codes among the best of one query, from the bits that they share with it."
     scale, slope, offset = _bound(n, measure, counts, where)
-    for group in range(0, shared.size, 64):
-        some, active = shared[group : group + 64], k[group : group + 64]
+    for group in range(0, shared.size, 256):
+        some, active = shared[group : group + 256], k[group : group + 256]
         most = _most(some)
         if max(0, _over(most, most, scale, slope, measure)) < offset:
             continue
@@ -261,14 +261,21 @@ def scan_lists(
 ):
     "Merge codes into the k best by Jaccard similarity of each query, by the lists of its bits."
     shared = np.empty(min(1 << 15, stop - first), np.int32)
+    places = np.empty(starts[-1] - starts[0], np.int64)  # where each list will be read on
+    for j in range(places.size):
+        bit = bits[starts[0] + j]
+        codes = lists[list_starts[bit] : list_starts[bit + 1]]
+        places[j] = list_starts[bit] + np.searchsorted(codes, first)
     for start in range(first, stop, shared.size):
         part = shared[: stop - start]
         for i in range(where.shape[0]):
             part[:] = 0
-            for bit in bits[starts[i] : starts[i + 1]]:
-                codes = lists[list_starts[bit] : list_starts[bit + 1]]
-                for at in range(np.searchsorted(codes, start), np.searchsorted(codes, start + part.size)):
-                    part[codes[at] - start] += 1
+            for j in range(starts[i] - starts[0], starts[i + 1] - starts[0]):
+                at, end = places[j], list_starts[bits[starts[0] + j] + 1]
+                while at < end and lists[at] - start < part.size:
+                    part[lists[at] - start] += 1
+                    at += 1
+                places[j] = at
             active = np.int64(starts[i + 1] - starts[i])
             _merge(part, k[start : start + part.size], active, 0, start, counts[i], where[i])
 
