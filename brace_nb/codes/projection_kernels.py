@@ -314,14 +314,7 @@ def _threshold_of_any(v, top, smallest, grow, found, free, spare, flags, counts,
     blocks, shift = _group(left, most, least, total, counts, sums, edges)
     return _threshold_of_blocks(left, most, shift, blocks, n, high, counts, sums, edges, places, free, spare)
 
-# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #e6287573
-@_uncounted
-def _sorted_copy(v, falls, found):
-    "The row in descending order, read from the end where it rises."
-    for i in range(v.size):
-        found[i] = v[i] if falls else v[v.size - 1 - i]
-
-
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #5d0f21ac
 @_uncounted
 def _project_short(v, bits, out, bad, limit, infinity, t, total, best, threshold):
     "The code of every short row; what lies in a lane without a row does not matter."
@@ -336,6 +329,13 @@ def _project_short(v, bits, out, bad, limit, infinity, t, total, best, threshold
             r, top, least = start + lane, t[0, lane], t[t.shape[0] - 1, lane]
             bad[r] = top <= 0 or top >= limit or least < 0 and _strange(v[r], infinity)
             _keep(v[r], threshold[lane], out[r])
+
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #e6287573
+@_uncounted
+def _sorted_copy(v, falls, found):
+    "The row in descending order, read from the end where it rises."
+    for i in range(v.size):
+        found[i] = v[i] if falls else v[v.size - 1 - i]
 
 
 @_uncounted
