@@ -144,17 +144,19 @@ def _highest(shared, k, scale, slope, measure):
 def _merge(shared, k, n, measure, start, counts, where):
     "Put codes among the best of one query, from the bits that they share with it."
     scale, slope, offset = _bound(n, measure, counts, where)
-    for group in range(0, shared.size, 256):
-        some, active = shared[group : group + 256], k[group : group + 256]
-        most = _most(some)
+    for group in range(0, shared.size, 512):
+        most = _most(shared[group : group + 512])
         if max(0, _over(most, most, scale, slope, measure)) < offset:
             continue
-        if _highest(some, active, scale, slope, measure) < offset:
-            continue
-        for j in range(some.size):
-            if _over(np.int64(some[j]), np.int64(active[j]), scale, slope, measure) >= offset:
-                _insert(np.int64(some[j]), np.int64(active[j]), start + group + j, n, measure, counts, where)
-                scale, slope, offset = _bound(n, measure, counts, where)
+        for first in range(group, min(group + 512, shared.size), 64):
+            some, active = shared[first : first + 64], k[first : first + 64]
+            if _highest(some, active, scale, slope, measure) < offset:
+                continue
+            for j in range(some.size):
+                s, bits = np.int64(some[j]), np.int64(active[j])
+                if _over(s, bits, scale, slope, measure) >= offset:
+                    _insert(s, bits, start + first + j, n, measure, counts, where)
+                    scale, slope, offset = _bound(n, measure, counts, where)
 
 # %% ../../nbs/2_codes/02a_similarity_kernels.ipynb #9dd94f33
 @numba.njit(nogil=True, cache=_CACHE, error_model="numpy")
