@@ -117,6 +117,10 @@ def log_weight(
     return torch.where(w > 0, torch.where(w > 0, w, 1).log(), -math.inf)
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #4e269fdd
+def _soft_cross_entropy(logits, target, keep):
+    return -(target * logits.log_softmax(1).masked_fill(~keep, 0)).sum(1)
+
+
 @checked(logits=floats("rows cells"), target=floats("rows cells"), smoothing=share)
 def cross_entropy(
     logits: Tensor,  # Shape (rows, cells); -inf masks a cell
@@ -130,7 +134,10 @@ def cross_entropy(
         logits, target, keep = logits[rows], target[rows], keep[rows]
     if smoothing:
         target = (1 - smoothing) * target + smoothing * keep.to(logits.dtype) / keep.sum(1, keepdim=True)
-    return -(target * logits.log_softmax(1).masked_fill(~keep, 0)).sum(1)
+    loss = _soft_cross_entropy(logits, target, keep)
+    if not loss.isfinite().all():  # differences of the largest logits exist in float64
+        loss = _soft_cross_entropy(logits.double(), target.double(), keep).to(loss.dtype)
+    return loss
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #07fb721d
 class CubeProblem:
