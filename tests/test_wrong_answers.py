@@ -62,7 +62,15 @@ from brace_nb.foundations import (
     supcon_loss,
 )
 from brace_nb.grounding import eot_by_similarity, parallelism, prequential_losses
-from brace_nb.ndim import MEASURES, cross_entropy, cube_loss, gradient_cells, rank_classes, rank_correlation, score
+from brace_nb.ndim import (
+    MEASURES,
+    cross_entropy,
+    cube_loss,
+    gradient_cells,
+    rank_classes,
+    rank_correlation,
+    score,
+)
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(12, 6))
