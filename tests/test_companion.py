@@ -20,8 +20,6 @@ import pytest
 import yaml
 
 from brace_nb.companion import (
-    METHOD_STYLES,
-    PALETTE,
     Experiment,
     artifacts,
     collect,
@@ -33,7 +31,6 @@ from brace_nb.companion import (
     load_claims,
     load_profile,
     main,
-    method_style,
     parameters,
     problems,
     publish,
@@ -135,22 +132,7 @@ def test_save_figure_refuses_what_is_no_figure_of_the_project(tmp_path, monkeypa
     assert {p.name for p in (tmp_path / "figures/a").glob("*.csv")} == {"b.one.csv", "b.two.csv"}
 
 
-DRAWN_TOGETHER = {
-    "codes": "float binary ternary sign top-k rotation itq random image text hamming cosine",
-    "solvers": "exact greedy_delta greedy_best argbest recursive_top2 recursive_extend "
-    "gumbel sinkhorn network scipy lapx",
-    "formats": "fp32 fp16 bf16 e4m3 e5m2",
-    "losses": "pairs axis slice sigmoid",
-    "forms": "direct gram streaming einsum",
-    "encoders": "clip siglip barlow pcl clip_vit default untrained untrained_vit pixels",
-}
-
-
-def test_methods_have_styles_of_their_own():
-    groups = [names.split() for names in DRAWN_TOGETHER.values()]
-    assert sorted(sum(groups, [])) == sorted(METHOD_STYLES)
-    assert all(len({METHOD_STYLES[m] for m in names}) == len(names) for names in groups)
-    assert all(method_style(m)["color"] in PALETTE.values() for m in METHOD_STYLES)
+def test_a_table_keeps_its_key():
     keyed = pd.DataFrame(dict(x=[1 / 3]), index=pd.Index(["a"], name="key"))
     assert to_csv(keyed) == "key,x\na,0.333333333\n"
 

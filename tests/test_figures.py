@@ -1,5 +1,6 @@
 "Figures: what is a fault, what a figure may say, and that no published figure has a fault."
 
+import importlib
 import json
 import re
 import warnings
@@ -13,18 +14,21 @@ import numpy as np
 import pytest
 
 from brace_nb.companion import (
-    LABELS,
     MAPS,
-    METHOD_STYLES,
+    PALETTE,
     captions_of,
-    label,
+    dots_by_seed,
+    identifiers,
+    lines_with_band,
     picture_faults,
     read_facts,
     root,
     save_figure,
     shades,
+    style,
     use_style,
 )
+from brace_nb.core import Entry, Registry
 
 ROOT = root()
 
@@ -211,11 +215,33 @@ def test_what_a_figure_says_is_what_its_numbers_show(tmp_path, monkeypatch):
     assert facts["faults"] == [] and facts["says"] == {} and not told
 
 
-def test_every_method_has_words():
-    assert all(label(name) for name in METHOD_STYLES)
-    assert len(set(LABELS.values())) == len(LABELS)
-    with pytest.raises(ValueError, match="Add it to LABELS"):
-        label("no_words")
+def registries():
+    "Part and name -> registry of entries that figures draw and name."
+    found = {}
+    for path in sorted((ROOT / "brace_nb").glob("*/__init__.py")):
+        part = importlib.import_module(f"brace_nb.{path.parent.name}")
+        public = {name: getattr(part, name) for name in getattr(part, "__all__", ())}
+        found |= {f"{path.parent.name}.{n}": r for n, r in public.items() if isinstance(r, Registry)}
+    return {n: {k: e for k, e in r.items() if isinstance(e, Entry)} for n, r in found.items()}
+
+
+def test_every_entry_of_a_registry_speaks_in_words_and_has_a_look():
+    for name, entries in registries().items():
+        titles = [entry.title for entry in entries.values()]
+        assert identifiers(titles) == [], name
+        assert len(set(titles)) == len(titles), name
+        assert all(style(entry)["color"] in PALETTE.values() for entry in entries.values()), name
+
+
+def test_an_entry_that_is_added_has_its_look_and_its_name_everywhere():
+    METHODS = Registry("method", {"exact": Entry(title="exact", color="black")})
+    METHODS["mine"] = Entry(title="my own", color="red", marker="P", line=":")
+    assert style(METHODS["mine"]) == dict(color=PALETTE["red"], marker="P", linestyle=":")
+    _, ax = drawn()
+    line = lines_with_band(ax, [0, 1], [[0.0, 1.0], [1.0, 2.0]], entry=METHODS["mine"])
+    dots = dots_by_seed(ax, [0, 1], [[0, 1]], entry=METHODS["mine"])
+    assert line.get_label() == "my own" and line.get_color() == dots.get_color() == PALETTE["red"]
+    assert line.get_marker() == dots.get_marker() == "P" and dots.get_linestyle() == "None"
 
 
 def test_shades_darken_no_further_than_a_page_can_show():

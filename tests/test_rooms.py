@@ -19,7 +19,7 @@ NAMES = {
     "assignment": "assign METHODS",
     "evaluation": "cka hsic cka_matrix compare_models recall_at_k ranks linear_probe zero_shot alignment "
     "uniformity",
-    "companion": "record artifacts output save_figure use_style PALETTE method_style root panel grouped_bars "
+    "companion": "record artifacts output save_figure use_style PALETTE style root panel grouped_bars "
     "lines_with_band dots_by_seed heatmap",
 }
 

@@ -372,5 +372,6 @@ RIVALS = Registry(
     {
         "scipy": Entry(title="SciPy", color="black", marker="x", line=":"),
         "lapx": Entry(title="lapx", color="grey", marker="+", line="--"),
+        "network": Entry(title="network", color="purple", marker="*", line="-."),
     },
 )

@@ -9,9 +9,8 @@ from ..core.lazy_names import lazy
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
-    figures="MAPS METHOD_STYLES PALETTE STYLE WIDTHS method_style style save_figure shades to_csv use_style",
-    figure_checks="picture_faults",
-    words="LABELS label",
+    figures="MAPS PALETTE STYLE WIDTHS save_figure shades style to_csv use_style",
+    figure_checks="identifiers picture_faults",
     gallery="captions_of to_gallery write_gallery",
     plots="direct_labels dots_by_seed grouped_bars heatmap lines_with_band panel",
     timing="AddedMemory Ratio clock_of measured_on processor take_turns time_ratio",

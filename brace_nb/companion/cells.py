@@ -115,16 +115,17 @@ def parameters(path: Path | str) -> dict:  # Name -> default
     return literals(path, _parameters_cell(path, code_cells(path)))
 
 # %% ../../nbs/7_companion/06a_cells.ipynb #c6341dba
-def literal_calls(sources: list[str], function: str) -> list[str]:
-    "First arguments of the calls of a function, where they are literal strings."
-    nodes = [n for s in sources if function in s for n in ast.walk(ast.parse(s)) if isinstance(n, ast.Call)]
-    calls = [n for n in nodes if getattr(n.func, "id", getattr(n.func, "attr", "")) == function and n.args]
+def literal_calls(sources: list[str], *functions: str) -> list[str]:
+    "First arguments of the calls of some functions, in their order, where they are literal strings."
+    some = [s for s in sources if any(function in s for function in functions)]
+    nodes = [n for s in some for n in ast.walk(ast.parse(s)) if isinstance(n, ast.Call) and n.args]
+    calls = [n for n in nodes if getattr(n.func, "id", getattr(n.func, "attr", "")) in functions]
     found = []
     for call in calls:
         name = call.args[0]
         if isinstance(name, ast.Constant) and isinstance(name.value, str):
             found.append(name.value)
-        elif function == "artifacts":
+        elif "artifacts" in functions:
             raise ValueError(f"`{ast.unparse(call)}`: name the experiment literally, it declares the need.")
     return list(dict.fromkeys(found))
 

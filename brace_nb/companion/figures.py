@@ -17,8 +17,7 @@ from .figure_checks import identifiers, layout_kept, picture_faults
 from .folders import run_facts, run_folder
 
 # %% auto #0
-__all__ = ['PALETTE', 'METHOD_STYLES', 'MAPS', 'WIDTHS', 'STYLE', 'method_style', 'style', 'shades', 'use_style', 'to_csv',
-           'save_figure']
+__all__ = ['PALETTE', 'MAPS', 'WIDTHS', 'STYLE', 'style', 'shades', 'use_style', 'to_csv', 'save_figure']
 
 # %% ../../nbs/7_companion/01_figures.ipynb #27aa1681
 PALETTE = dict(
@@ -31,7 +30,6 @@ PALETTE = dict(
     purple="#CC79A7",
     grey="#5F5F5F",  # Also of text that stands back: 6.4 to 1 on white
 )
-METHOD_STYLES = {}  # method -> (color, marker, line style)
 
 
 MAPS = dict(
@@ -40,80 +38,6 @@ MAPS = dict(
     table="Blues",  # Cells that carry their number
     mask="gray_r",  # Off and on
 )
-
-# %% ../../nbs/7_companion/01_figures.ipynb #fa7da2ab
-METHOD_STYLES |= {
-    "float": ("black", "o", "-"),
-    "binary": ("blue", "s", "-"),
-    "ternary": ("green", "^", "-"),
-    "sign": ("orange", "D", "--"),
-    "top-k": ("purple", "v", "--"),
-    "rotation": ("red", "P", ":"),
-    "itq": ("sky", "X", "-."),
-    "random": ("grey", ".", ":"),
-    "image": ("blue", "o", "-"),
-    "text": ("orange", "s", "--"),
-    "hamming": ("red", "D", ":"),
-    "cosine": ("sky", "v", "-."),
-}
-
-# %% ../../nbs/7_companion/01_figures.ipynb #ff9ca861
-METHOD_STYLES |= {
-    "exact": ("black", "o", "-"),
-    "greedy_delta": ("blue", "s", "-"),
-    "greedy_best": ("orange", "^", "-"),
-    "argbest": ("grey", ".", ":"),
-    "recursive_top2": ("green", "D", "-"),
-    "recursive_extend": ("green", "v", "--"),
-    "gumbel": ("sky", "X", "-."),
-    "sinkhorn": ("red", "P", "--"),
-    "network": ("purple", "*", "-."),
-    "scipy": ("black", "x", ":"),
-    "lapx": ("grey", "+", "--"),
-}
-
-# %% ../../nbs/7_companion/01_figures.ipynb #5148d777
-METHOD_STYLES |= {
-    "fp32": ("black", "o", "-"),
-    "fp16": ("grey", ".", "--"),
-    "bf16": ("sky", "v", "-."),
-    "e4m3": ("blue", "s", "--"),
-    "e5m2": ("orange", "^", ":"),
-    "pairs": ("black", "o", "-"),
-    "axis": ("blue", "s", "-"),
-    "slice": ("orange", "^", "-"),
-    "sigmoid": ("green", "D", "--"),
-}
-
-# %% ../../nbs/7_companion/01_figures.ipynb #7422d0e8
-METHOD_STYLES |= {
-    "direct": ("grey", ".", ":"),
-    "gram": ("blue", "s", "-"),
-    "streaming": ("red", "P", "--"),
-    "einsum": ("purple", "v", "-."),
-    "clip": ("blue", "o", "-"),
-    "siglip": ("green", "s", "--"),
-    "barlow": ("orange", "^", "-."),
-    "pcl": ("purple", "D", ":"),
-    "clip_vit": ("sky", "v", ":"),
-    "default": ("black", "*", "-"),
-    "untrained": ("grey", "X", ":"),
-    "untrained_vit": ("grey", "<", ":"),
-    "pixels": ("red", "P", "--"),
-}
-
-# %% ../../nbs/7_companion/01_figures.ipynb #8a3d6f5d
-def method_style(
-    name: str,  # A key of `METHOD_STYLES`
-) -> dict:  # Keywords for `Axes.plot`
-    "Color, marker and line of a method, the same in every figure."
-    if name not in METHOD_STYLES:
-        raise ValueError(
-            f"a method has a style in METHOD_STYLES, so that it looks the same everywhere; got {name!r}. "
-            f"Add it to METHOD_STYLES, or use one of {', '.join(METHOD_STYLES)}."
-        )
-    color, marker, line = METHOD_STYLES[name]
-    return dict(color=PALETTE[color], marker=marker, linestyle=line)
 
 # %% ../../nbs/7_companion/01_figures.ipynb #f0a20001
 def style(entry: Entry) -> dict:  # Keywords for `Axes.plot`

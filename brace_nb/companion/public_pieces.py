@@ -101,8 +101,7 @@ def public_file(
 # %% ../../nbs/7_companion/13a_public_pieces.ipynb #fe431f61
 def asked_for(sources: list[str]) -> list[str]:  # Names of pieces
     "The pieces that code names in its calls of `public_data` and `public_file`."
-    found = (literal_calls(sources, "public_data"), literal_calls(sources, "public_file"))
-    return list(dict.fromkeys(sum(found, [])))
+    return literal_calls(sources, "public_data", "public_file")
 
 
 def unmet(
