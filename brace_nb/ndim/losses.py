@@ -85,7 +85,8 @@ class LossBatch:
     def on_cube(self, kind):
         "A kind that is defined on the cube: whole, or in blocks."
         problem = kind.problem(self.scores, self.exact(self.scores.n), self.smoothing)
-        large, auto = self.scores.cells > min(self.entries, 1 << 14), self.streaming == "auto"
+        few = 1 << (17 if problem.sharp else 14)  # cells that are faster together than in blocks
+        large, auto = self.scores.cells > min(self.entries, few), self.streaming == "auto"
         if large if auto else self.streaming:
             walk = kind.held if auto and kind.held and can_hold(problem, self.w) else kind.walk
             return streamed_loss(problem, walk, self.entries, self.scale, self.bias, self.w)
@@ -267,7 +268,7 @@ def cube_loss(
     weights=None,  # Of the regions: "density", a dict by partition, or a Tensor of learned parameters
     label_smoothing: float = 0.0,  # Part of the target that is spread evenly, in [0, 1)
     labels=None,  # None: one-hot; "exact"; or the (B, F) input whose n copies define exact labels
-    streaming="auto",  # Never build the cube? "auto": above 2^14 cells, but not of a product that fits
+    streaming="auto",  # Never build the cube? "auto": above 2^17 cells (2^14 of soft targets)
     normalize: bool = True,  # Scale rows to unit length first
     shrink=None,  # James-Stein: None, "positive", or a factor for each feature from q
     entries: int = 1 << 19,  # Cells of a block when streaming

@@ -73,8 +73,7 @@ LARGEST = 1 << 19  # Numbers in all tables: as many as a block has by default
 def can_walk_once(problem, tiles, w):
     "One-hot labels and a function of |s|, on a cube of several blocks whose tables are small."
     scores, n, size = problem.scores, problem.n, problem.batch_size
-    plain = problem.labels is None and w is None and not problem.smoothing
-    norm = scores.measure.family == "norm" and scores.from_products
+    plain, norm = problem.sharp and w is None, scores.measure.family == "norm" and scores.from_products
     return plain and norm and n > 2 and len(tiles) > 1 and math.comb(n, 3) * size**3 <= LARGEST
 
 
@@ -174,10 +173,9 @@ def walk_once(
 
 # %% ../../nbs/3_ndim/08b_one_walk.ipynb #f4b25cfa
 def can_hold(problem, w):
-    "One-hot labels and a product whose cube takes at most a quarter of the memory; small ones need no care."
+    "One-hot labels and a product whose cube takes at most a quarter of the memory."
     scores = problem.scores
-    plain = problem.labels is None and w is None and not problem.smoothing
-    return plain and scores.measure.family == "product" and scores.cells > 1 << 17 and scores.fits(1 / 4)
+    return problem.sharp and w is None and scores.measure.family == "product" and scores.fits(1 / 4)
 
 
 class _Held:

@@ -158,6 +158,10 @@ class CubeProblem:
         self.scores, self.labels, self.smoothing = scores, labels, smoothing
         self.n, self.batch_size = scores.n, scores.shape[0]
 
+    @property
+    def sharp(self):  # One-hot targets, of which only the anchors are not 0
+        return self.labels is None and not self.smoothing
+
     def weights(self, w, where=None):
         "Weight of each cell of a block."
         if w is None:
@@ -195,9 +199,9 @@ class CubeProblem:
     def full(self, scale, bias, w):
         "The loss from the whole cube."
         logits = self.logits(None, scale, bias, w)
-        exact = self.labels is not None
-        if not exact and not self.smoothing:
+        if self.sharp:
             return self.from_anchors(logits)
+        exact = self.labels is not None
         target = self.label_logits(None, scale, bias, w) if exact else self.one_hot(logits.detach())
         total = 0
         for t in range(self.n):
@@ -207,10 +211,8 @@ class CubeProblem:
 
     def from_anchors(self, logits):
         "The loss of one-hot targets: of each slice only its anchor is read."
-        items, total = self.anchors()[0], 0
-        places = sum(items * self.batch_size**k for k in range(self.n - 1))[:, None]
-        for t in range(self.n):
-            total = total - self.rows(logits, t).log_softmax(1).gather(1, places).mean()
+        places = sum(self.anchors()[0] * self.batch_size**k for k in range(self.n - 1))
+        total = sum(F.cross_entropy(self.rows(logits, t), places) for t in range(self.n))
         return total / self.n
 
 
