@@ -90,9 +90,7 @@ class LanguageHead(nn.Linear):
         return super().forward((states - self.centre) / self.spread)
 
     def _fit(self, states, targets, learn, hold, steps, batch_size, learning_rate, weight_decay):
-        optimizer = torch.optim.AdamW(
-            self.parameters(), learning_rate, weight_decay=weight_decay, fused=True
-        )
+        optimizer = torch.optim.AdamW(self.parameters(), learning_rate, weight_decay=weight_decay, fused=True)
         stopping, best = EarlyStopping(patience=5), {}
 
         def look(state):
