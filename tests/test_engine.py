@@ -29,6 +29,7 @@ from brace_nb.companion import (
     make,
     root,
     stale,
+    wait_for,
     warm_process,
 )
 from brace_nb.companion import job as engine_job
@@ -517,12 +518,13 @@ def test_an_interrupt_ends_a_scheduler_that_waits_for_its_jobs():
         "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(1, flush=True); "
         "time.sleep(600)"
     )
-    scheduler, said = subprocess.Popen([sys.executable, "-S", "-c", stubborn], stdout=subprocess.PIPE), []
+    scheduler = subprocess.Popen([sys.executable, "-S", "-c", stubborn], stdout=subprocess.PIPE)
     scheduler.stdout.readline()
 
     threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
-    assert engine._wait(scheduler, lambda text, **_: said.append(text), patience=0.2) == 130
-    assert scheduler.returncode == -signal.SIGKILL and "continues from here" in said[0]
+    with pytest.raises(KeyboardInterrupt):
+        wait_for(scheduler, patience=0.2)
+    assert scheduler.returncode == -signal.SIGKILL
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(project, monkeypatch):
@@ -607,6 +609,29 @@ def test_an_unknown_name_is_refused(project):
         make(only="three")
 
 
+WHERE = """def where():
+    import os
+    return os.environ.get("BRACE_NB_WARM", "no socket"), os.getppid()
+"""
+
+
+def test_with_a_snakemake_profile_jobs_share_nothing_with_the_engine(project, monkeypatch, capsys):
+    (project / "profile").mkdir()
+    (project / "profile/config.yaml").write_text("cores: 2\n")
+    (project / "brace_nb/toy/places.py").write_text(WHERE)
+    seen = '(output()/"x.txt").write_text(where()[value])'
+    notebook(project, "two/d", "value = 0", HEAD + "from brace_nb.toy.places import where", seen)
+    notebook(project, "two/e", "value = 3", 'raise ArithmeticError(f"row {value}\x1b[2J")')
+    monkeypatch.setattr(engine.processes, "warm_process", None)
+    monkeypatch.setenv("PYTHONPATH", str(project))
+    assert make(only="two/d,two/e", snakemake_profile=str(project / "profile")) == 1
+    assert (project / "data/derived/cpu/runs/two/d/out/output/x.txt").read_text() == "no socket"
+    said = capsys.readouterr().out
+    assert "two/d: running (" in said and "two/e: failed (1 " in said and "ArithmeticError: row 3" in said
+    with pytest.raises(FileNotFoundError, match="is no Snakemake profile"):
+        make(only="two/e", snakemake_profile=str(project / "nowhere"))
+
+
 def test_slurm_profile_plans_one_job_an_experiment(project):
     source = Path(__file__).resolve().parents[1] / "data/profiles/slurm"
     shutil.copytree(source, project / "data/profiles/slurm")
@@ -616,4 +641,4 @@ def test_slurm_profile_plans_one_job_an_experiment(project):
     result = subprocess.run([sys.executable, "-m", "snakemake", *where.split()], **how)
     assert result.returncode == 0, result.stderr
     said = result.stdout + result.stderr
-    assert all(f"two__{n}" in said for n in "abc") and "slurm_partition=main" in said
+    assert all(f"two__{n}" in said for n in "abc") and "runtime=120" in said

@@ -37,8 +37,10 @@ __getattr__, __dir__, __all__ = lazy(
         "about_disk die_with_parent follow_parent locked naming_the_disk notebook_environment serve "
         "set_threads submit warm_process"
     ),
+    clusters="executor_of last_words submitting wait_for",
     schedule=(
-        "begin expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes tell"
+        "begin expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes tell "
+        "trace watching"
     ),
     publishing="collect forget_lost join_tables publish read_facts split_tables",
     runs="CellTimeout provenance run_notebook run_one",
