@@ -433,6 +433,7 @@ LEFT_OUT = {
         "checked expect_fail like deferred_interrupt thread_count": "no argument of a caller's data",
         "in_precision memory_told mixed_precision_on rows_by_memory": "no argument of a caller's data",
         "train": "trains; its arguments are functions",
+        "portable_environment use_one_instruction_set": "set up a process",
     },
     "foundations": {
         "data_folder load_coco load_embeddings load_emoji load_encoder load_flickr30k load_shards "
@@ -452,7 +453,10 @@ LEFT_OUT = {
         "code_facts": "needs trained heads",
         "project_on_device": "writes into the caller's memory",
     },
-    "ndim": {},
+    "ndim": {
+        "axis_losses line_losses line_scores pair_losses sigmoid_losses slice_losses": "a step inside "
+        "a training, on what it has checked",
+    },
     "assignment": {
         "inverse_document_frequency sentence_encoder": "need a sentence encoder",
         "load_networks read_judgements save_networks": "files",
@@ -477,7 +481,6 @@ LEFT_OUT = {
         "read_aligned read_study sweep_file sweep_parts": "files",
         "chunk_by_memory default_encoders embed_views encode_batch run_outcomes": "models and their tuples",
         "draw_run sweep train_encoders train_together": "train, or plan trainings",
-        "axis_losses line_scores": "a step inside a training, on what it has checked",
         "train_bags train_decoder train_noisy_encoders train_noisy_side_by_side train_third_encoder "
         "train_whole_model validate_noisy_encoders": "train",
     },

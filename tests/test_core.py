@@ -425,6 +425,7 @@ def test_core_is_light_and_complete():
 
 def test_reading_says_what_a_file_should_hold(tmp_path):
     path = tmp_path / "x.json"
+    path.write_text("[]")
     with pytest.raises(
         ValueError, match=f"{path} is not what was expected. Expected a list; got KeyError: 'a'"
     ):
@@ -432,8 +433,11 @@ def test_reading_says_what_a_file_should_hold(tmp_path):
             {}["a"]
     with pytest.raises(ValueError, match="Expected a list; got 3 words"), reading(path, "a list"):
         raise ValueError("3 words")
+    missing = tmp_path / "y.json"
+    with pytest.raises(FileNotFoundError, match="Expected a list"), reading(missing, "a list"):
+        raise AssertionError("a file that is not there is not read")
     with pytest.raises(FileNotFoundError, match="Expected a list"), reading(path, "a list"):
-        existing_file(path, "a list")
+        existing_file(missing, "a list")
 
 
 @checked(width=size, kind=one_of(["plain", "wide"]))

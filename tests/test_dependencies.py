@@ -243,7 +243,8 @@ def a_kernel(tree):
 
 def a_registry_entry(tree):
     "What a key of a table stands for."
-    table = first(tree.body, lambda n: isinstance(n, ast.Assign) and isinstance(n.value, ast.Dict)).value
+    tables = [n for a in tree.body if isinstance(a, ast.Assign) for n in ast.walk(a.value)]
+    table = first(tables, lambda n: isinstance(n, ast.Dict) and len(n.keys) > 1)
     table.keys = table.keys[1:] + table.keys[:1]
 
 

@@ -45,7 +45,7 @@ def test_a_student_comes_closer_and_repeats_exactly():
     assert mixed == pytest.approx(losses[:3], rel=0.05) and mixed != losses[:3]
     other, _ = taught(3, matrix_rate=0.002)
     assert other[0] == losses[0] and other[1:] != losses[1:3]
-    with pytest.raises(ValueError, match="precision must be 'auto'"):
+    with pytest.raises(ValueError, match="precision must be one of"):
         taught(1, precision="half")
 
 

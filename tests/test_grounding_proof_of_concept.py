@@ -105,10 +105,10 @@ def test_options_change_the_result(options):
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda: NoisyEncoders(1), "at least 2"),
+        (lambda: NoisyEncoders(1), "n must be a whole number >= 2"),
         (lambda: NoisyEncoders(2, noise=-1.0), "noise"),
-        (lambda: train_noisy_encoders(2, batch_size=1), "2 <= batch_size"),
-        (lambda: train_noisy_encoders(2, steps=0), "steps must be >= 1"),
+        (lambda: train_noisy_encoders(2, batch_size=1), "batch_size must be"),
+        (lambda: train_noisy_encoders(2, steps=0), "steps must be a whole number >= 1"),
         (lambda: train_noisy_encoders(2, kind="lines"), "kind must be one of"),
     ],
 )

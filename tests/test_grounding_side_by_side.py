@@ -68,7 +68,7 @@ def test_the_same_again_and_no_influence_of_neighbors():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="2 <= batch_size"):
+    with pytest.raises(ValueError, match="batch_size must be"):
         train_noisy_side_by_side([{}], [0], 3, batch_size=1)
     with pytest.raises(ValueError, match="measure must be one of"):
         train_noisy_side_by_side([dict(measure="cosine", labels="exact")], [0], 3, steps=1)

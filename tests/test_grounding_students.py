@@ -43,11 +43,16 @@ def as_torch_layer(w, width, heads):
     layer = nn.TransformerEncoderLayer(
         width, heads, 4 * width, 0.0, "gelu", norm_first=True, batch_first=True
     )
-    own = {"linear1": "widen", "linear2": "narrow", "norm1": "before", "norm2": "between"}
-    own = {f"{k}.{p}": w[f"blocks.0.{v}.{p}"] for k, v in own.items() for p in ("weight", "bias")}
-    for p in ("weight", "bias"):
-        own[f"self_attn.in_proj_{p}"] = torch.cat([w[f"blocks.0.ask.{p}"], w[f"blocks.0.tell.{p}"]])
-        own[f"self_attn.out_proj.{p}"] = w[f"blocks.0.mix.{p}"]
+
+    def of(name):
+        return {p: w[f"blocks.0.{name}.{p}"] for p in ("weight", "bias")}
+
+    own = {}
+    for theirs, ours in {"linear1": "widen", "linear2": "narrow", "self_attn.out_proj": "mix"}.items():
+        own |= {f"{theirs}.{p}": v.T for p, v in of(ours).items()}
+    for theirs, ours in {"norm1": "before", "norm2": "between"}.items():
+        own |= {f"{theirs}.{p}": v for p, v in of(ours).items()}
+    own |= {f"self_attn.in_proj_{p}": v.T for p, v in of("attend").items()}
     layer.load_state_dict(own)
     return layer.double()
 
@@ -64,7 +69,7 @@ def test_a_block_is_torchs_layer(heads):
     used = tokens[0] != 0
     assert torch.allclose(students.states(tokens)[0][used], expected[used], atol=1e-10)
     at = (tokens[0] == 29).int().argmax(-1)
-    read = expected[torch.arange(6), at] @ w["project.weight"].T + w["project.bias"]
+    read = expected[torch.arange(6), at] @ w["project.weight"] + w["project.bias"]
     assert torch.allclose(students(tokens)[0], F.normalize(read, dim=-1), atol=1e-10)
 
 
@@ -212,5 +217,5 @@ def test_larger_sets_hold_the_smaller_and_ways_share_their_batches():
     assert len(nothing) == 0 and torch.equal(fresh[1], other[1])  # all 48 known: nothing is incomplete
     guessed, _ = guess_language(tuples, "es", ids, english, unseen, **how, steps=2)
     assert guessed.shape == (2, 10, 6) and torch.allclose(guessed.norm(dim=-1), torch.ones(2, 10), atol=1e-5)
-    with pytest.raises(ValueError, match="unknown teaching"):
+    with pytest.raises(ValueError, match="teaching must be one of"):
         teach_language(tuples, "es", ids, english, picture, unseen, "French", **how)

@@ -19,7 +19,7 @@ __getattr__, __dir__, __all__ = lazy(
     parallel="parallel_map thread_count",
     portable="portable_environment use_one_instruction_set",
     registry="COLORS Entry LINES MARKERS Registry",
-    stacks="STACKED Stack affine",
+    stacks="STACKED Stack",
     training="Bar EarlyStopping PRECISIONS TrainingState deferred_interrupt "
     "in_precision memory_told mixed_precision_on rows_by_memory train",
 )

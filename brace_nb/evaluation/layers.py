@@ -65,7 +65,7 @@ class Representation(Entry):
 
 # fmt: off
 REPRESENTATIONS = Registry("representation", {
-    "flatten": Representation(title="every value, padding included (what torch_cka does)",
+    "flatten": Representation(title="every value, padding included (as the package torch-cka)",
                               function=lambda h, at: h.flatten(1)),
     "mean": Representation(title="mean over tokens, or over places of a picture", function=_mean),
     "valid": Representation(title="mean over tokens up to the end token", function=_valid, needs_end=True),

@@ -182,6 +182,11 @@ class OnDevice(torch.nn.Module):
             self.encoder.to(memory_format=torch.channels_last)
         self.precision = precision
 
+    @property
+    def projection(self):  # As the encoder names it, or None
+        "The encoder's last linear map."
+        return getattr(self.encoder, "projection", None)
+
     def forward(
         self,
         x: Tensor,  # Rows on the CPU, shape (B, ...)

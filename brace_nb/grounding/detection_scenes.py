@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import array, checked, count, seed as seed_rule, size, sizes
+from ..core.arguments import array, checked, count, ids, seed as seed_rule, size
 from ..core.arrays import as_tensor
 
 # %% auto #0
@@ -63,15 +63,8 @@ def _paste(canvas, boxes, sprites, kinds, sides, places):
         ground += sprite[:3]
         boxes[k] = _extent(sprite[3]) + np.array([x, y, x, y])
 
-
-def _check_scene(objects, sides, side):
-    "Errors for ranges that are none, and objects larger than the scene."
-    for name, pair, most in (("objects", objects, 1000), ("sides", sides, side)):
-        if len(pair) != 2 or not 1 <= pair[0] <= pair[1] <= most:
-            raise ValueError(f"{name} are least and most, from 1 to {most}; got {pair}.")
-
 # %% ../../nbs/6_grounding/21_detection_scenes.ipynb #d5dc2f6f
-@checked(rgba=array("M S S 4"), count=count, seed=seed_rule, objects=sizes, sides=sizes, side=size)
+@checked(rgba=array("M S S 4"), count=count, seed=seed_rule, objects=ids("2"), sides=ids("2"), side=size)
 def render_object_scenes(
     rgba,  # One picture per class, uint8, shape (M, s, s, 4)
     count: int,  # Number of scenes
@@ -81,7 +74,9 @@ def render_object_scenes(
     side: int = 64,  # Of the scenes, pixels
 ) -> ObjectScenes:
     "Scenes of objects at random places, with classes and exact boxes."
-    _check_scene(objects, sides, side)
+    for name, pair, most in (("objects", objects, 1000), ("sides", sides, side)):
+        if not 1 <= pair[0] <= pair[1] <= most:
+            raise ValueError(f"{name} are least and most, from 1 to {most}; got {pair}.")
     x, rng = as_tensor(rgba, "rgba"), np.random.default_rng(seed)
     sprites, (low, high) = _sprites(x, sides), objects
     images = np.empty((count, 3, side, side), np.float32)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, integers
-from ..core.training import Bar, mixed_precision_on, train
+from ..core.arguments import checked, floats, integers, one_of
+from ..core.training import PRECISIONS, Bar, mixed_precision_on, train
 from ..foundations import clip_loss, encode_tokens
 
 # %% auto #0
@@ -67,7 +67,13 @@ def _moved(pictures, rng, most=6):
     return moved * torch.from_numpy(rng.uniform(0.85, 1.15, (len(pictures), 1, 1, 1))).to(moved)
 
 
-@checked(pictures=floats("P C S S"), seen=floats("P D"), tokens=integers("T L"), read=floats("T D"))
+@checked(
+    pictures=floats("P C S S"),
+    seen=floats("P D"),
+    tokens=integers("T L"),
+    read=floats("T D"),
+    precision=one_of(PRECISIONS),
+)
 def distil_encoder(
     encoder,  # Encoder, trained in place
     pictures: Tensor,  # Normalized pictures, shape (P, 3, S, S)
@@ -86,7 +92,6 @@ def distil_encoder(
     if seen.shape[1] != encoder.dim:
         raise ValueError(f"the teacher's features must have dimension {encoder.dim}; got {seen.shape[1]}.")
     rng, model, kind = np.random.default_rng(seed), encoder.model, pictures.device.type
-    mixed_precision_on(kind, precision)  # refuses an unknown one now
 
     def batch_loss(step):
         p, t = (rng.choice(len(x), min(batch_size, len(x)), replace=False) for x in (pictures, tokens))

@@ -5,25 +5,75 @@
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #739da53b
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from ..core.arguments import checked, count, several, size
-from ..core.training import Bar, deferred_interrupt, in_precision, mixed_precision_on, train
-from ..foundations import batch_ids
-from .aligned import AlignedTuples, default_encoders
-from .chunks import chunk_by_memory, encode_in_chunks
-from .looks import Looks, embed_views
-from .region_log import cube_log
-from .training_state import StateFile, run_identity
+from ..core.arguments import checked, count, function, one_of, several, size
+from ..core.files import atomic_path
+from brace_nb.core.training import (
+    PRECISIONS,
+    Bar,
+    deferred_interrupt,
+    in_precision,
+    rows_by_memory,
+    train,
+)
+from ..foundations import batch_ids, weights_hash
+from .aligned import AlignedTuples, encoders_by_view
+from .bridges import bytes_for_backward
+from .looks import Looks, cube_log, embed_views
 from .tuple_objective import TupleObjective
 
 # %% auto #0
-__all__ = ['encode_batch', 'TrainedEncoders', 'EncoderRun', 'train_encoders']
+__all__ = ['encode_in_chunks', 'chunk_by_memory', 'encode_batch', 'TrainedEncoders', 'StateFile', 'EncoderRun', 'train_encoders']
+
+# %% ../../nbs/6_grounding/15_n_encoders.ipynb #862ca871
+_MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
+
+
+def _mixing(encoder):
+    "Names of layers whose output for a row depends on the other rows."
+    modules = encoder.named_modules() if isinstance(encoder, torch.nn.Module) else []
+    return [k for k, m in modules if isinstance(m, _MIXING) and m.training]
+
+
+@checked(encoder=function, chunk=size)
+def encode_in_chunks(
+    encoder,  # Function of rows, for example a Module; each row's output depends on that row alone
+    x: Tensor,  # Rows, shape (B, ...)
+    chunk: int | None = None,  # Rows whose activations are in memory at a time; None: all
+) -> Tensor:  # Shape (B, D), with the gradient of the full batch
+    "Embeddings, with activations of no more than one piece in memory (gradient caching, Gao et al. 2021)."
+    if chunk is None or chunk >= len(x):
+        return encoder(x)
+    if mixing := _mixing(encoder):
+        raise ValueError(
+            "an encoder that is run in pieces must treat every row alone; got batch normalization in "
+            f"{mixing[:3]}. Freeze it with `.eval()`, or encode without `chunk`."
+        )
+    return torch.cat([checkpoint(encoder, piece, use_reentrant=False) for piece in x.split(chunk)])
+
+# %% ../../nbs/6_grounding/15_n_encoders.ipynb #e1ae4132
+def chunk_by_memory(
+    encoders: list,  # Each as in `encode_in_chunks`
+    xs: list,  # Rows of each, shape (B, ...)
+    device,  # Where they are computed
+) -> int | None:  # A `chunk` for `encode_in_chunks`; None: all rows, as everywhere but on a GPU
+    "Rows whose activations a quarter of the free memory of a GPU holds."
+    if torch.device(device).type != "cuda" or any(map(_mixing, encoders)) or len(xs[0]) < 4:
+        return None
+    two, four = (
+        sum(bytes_for_backward(lambda e=e, x=x: e(x[:rows])) for e, x in zip(encoders, xs)) for rows in (2, 4)
+    )
+    return rows_by_memory(device, max(1, (four - two) // 2), len(xs[0]))
 
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #46927848
 def _joined(xs):
@@ -72,6 +122,88 @@ class TrainedEncoders:
         with torch.no_grad():
             return dict(zip(names, self.objective.projected([found[k] for k in names])))
 
+# %% ../../nbs/6_grounding/15_n_encoders.ipynb #2da88a9a
+def _tensors_of(modules, optimizer):
+    "Weights and moments by name."
+    state = {f"module.{i}.{k}": v for i, m in enumerate(modules) for k, v in m.state_dict().items()}
+    for i, moments in optimizer.state_dict()["state"].items():
+        state |= {f"optimizer.{i}.{k}": v for k, v in moments.items()}
+    return state
+
+
+def _put_back(modules, optimizer, state):
+    "Weights and moments where they belong."
+    for i, m in enumerate(modules):
+        start = f"module.{i}."
+        m.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})
+    weights, moments = [p for group in optimizer.param_groups for p in group["params"]], {}
+    for k, v in state.items():
+        if k.startswith("optimizer."):
+            _, i, name = k.split(".")
+            p = weights[int(i)]  # the fused update wants moments in the memory layout of their weight
+            v = torch.empty_like(p).copy_(v) if v.ndim and v.shape == p.shape else v
+            moments.setdefault(int(i), {})[name] = v
+    optimizer.load_state_dict(optimizer.state_dict() | dict(state=moments))
+
+# %% ../../nbs/6_grounding/15_n_encoders.ipynb #9219bd33
+class StateFile:
+    "Where a training keeps its state; without a folder nothing is kept."
+
+    def __init__(
+        self,
+        folder,  # None: nowhere
+        identity: dict,  # What the run depends on, plain json
+        resume: bool = True,  # Use what is there?
+    ):
+        self.path = None if folder is None else Path(folder) / "state.safetensors"
+        self.identity, self.resume = identity, resume
+
+    @property
+    def advice(self) -> str:  # End of a sentence
+        "What to do after an interrupt."
+        if self.path is None:
+            return "."
+        return f"; the next call with folder={str(self.path.parent)!r} goes on from there."
+
+    def write(self, modules, optimizer, tensors, about):
+        "Keep everything the next step depends on."
+        from safetensors.torch import save_file
+
+        if self.path is None:
+            return
+        state = _tensors_of(modules, optimizer) | {f"extra.{k}": v for k, v in tensors.items()}
+        state = {k: v.detach().cpu().contiguous().clone() for k, v in state.items()}
+        about = dict(identity=json.dumps(self.identity), about=json.dumps(about))
+        with atomic_path(self.path) as part:
+            save_file(state, part, metadata=about)
+
+    def _load(self):
+        from safetensors import safe_open
+
+        try:
+            with safe_open(self.path, "pt") as f:
+                state, told = {k: f.get_tensor(k) for k in f.keys()}, f.metadata()
+            return state, json.loads(told["identity"]), json.loads(told["about"])
+        except Exception as error:
+            cure = "Delete it, or train with resume=False."
+            raise ValueError(f"{self.path} is not a readable training state ({error}). {cure}") from error
+
+    def read(self, modules, optimizer):
+        "Put weights and moments back; (other tensors, what was told), or None where there is no state."
+        if self.path is None or not self.resume or not self.path.exists():
+            return None
+        state, identity, about = self._load()
+        keys = [k for k in {*identity, *self.identity} if identity.get(k) != self.identity.get(k)]
+        if keys:
+            told = "; ".join(
+                f"{k}: {identity.get(k)!r:.60} there, {self.identity.get(k)!r:.60} here" for k in keys[:4]
+            )
+            cure = "Use another folder, or resume=False to start over."
+            raise ValueError(f"{self.path} belongs to another run ({told}). {cure}")
+        _put_back(modules, optimizer, state)
+        extra = {k.removeprefix("extra."): v for k, v in state.items() if k.startswith("extra.")}
+        return extra, about
+
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #1f8f1312
 def _norm(gradients):
     "Length of all gradients together."
@@ -83,21 +215,6 @@ def _projection_of(encoders, objective):
     if objective.projection != "none":
         return objective.matrix
     return getattr(encoders[list(encoders)[1]], "projection", None)
-
-# %% ../../nbs/6_grounding/15_n_encoders.ipynb #acb3a9ed
-def _named(encoders, tuples, embed_dim, seed):
-    "Name of each view -> its encoder."
-    if encoders is None:
-        return default_encoders(tuples, embed_dim, seed=seed)
-    if isinstance(encoders, torch.nn.Module):
-        encoders = dict.fromkeys(tuples.names, encoders)
-    if not isinstance(encoders, dict):
-        encoders = dict(zip(tuples.names, encoders, strict=True))
-    if set(encoders) != set(tuples.names) or not all(
-        isinstance(e, torch.nn.Module) for e in encoders.values()
-    ):
-        raise ValueError(f"encoders must be a module for each view {tuples.names}; got {list(encoders)}.")
-    return {name: encoders[name] for name in tuples.names}
 
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #a9200bd0
 class EncoderRun:
@@ -113,8 +230,9 @@ class EncoderRun:
     ):
         s = self.settings = settings
         self.tuples, self.seed, self.chunk = tuples, s["seed"], s["chunk"]
-        self.encoders = encoders = _named(encoders, tuples, s["embed_dim"], self.seed)
+        self.encoders = encoders = encoders_by_view(tuples, encoders, s["embed_dim"], self.seed)
         sizes = {k: s[k] for k in ("batch_size", "embed_dim", "seed")}
+        self.options = {k: repr(v) for k, v in options.items()}
         objective = TupleObjective(len(encoders), s["loss"], s["measure"], **sizes, **options).to(device)
         unique = {id(e): e for e in encoders.values()}
         self.objective, self.modules = objective, torch.nn.ModuleList([*unique.values(), objective])
@@ -125,6 +243,14 @@ class EncoderRun:
         self.looks = None
         if s["held"] is not None:
             self.looks = Looks(tuples, s["held"], s["batch_size"], s["reference"], s["more"])
+
+    def identity(self):
+        "What the result depends on, plain json: data, weights at the start, settings."
+        told = {k: v for k, v in self.settings.items() if k not in ("held", "reference", "more")}
+        start = [weights_hash(m.state_dict())[:16] for m in self.modules]
+        told |= self.options | dict(data=self.tuples.digest(), weights=start)
+        told["learning_rate"] = str(told["learning_rate"])
+        return json.loads(json.dumps(told, default=repr))
 
     def loss(self, step):
         rows = batch_ids(np.arange(len(self.tuples)), self.settings["batch_size"], self.seed, step)
@@ -184,14 +310,14 @@ class EncoderRun:
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #8b074d2a
 def _resume(run, kept, optimizer):
     "Put a saved state back; the next step."
-    state = kept.read(run.modules, optimizer)
-    if state is None:
+    saved = kept.read(run.modules, optimizer)
+    if saved is None:
         return 0
-    run.history, run.seen, run.start = state.about["history"], state.about["looks"], state.tensors["start"]
-    before = {k.removeprefix("before."): v for k, v in state.tensors.items() if k.startswith("before.")}
+    tensors, about = saved
+    run.history, run.seen, run.start = about["history"], about["looks"], tensors.pop("start")
     if run.looks is not None:
-        run.looks.before = before or None
-    return state.about["step"]
+        run.looks.before = {k.removeprefix("before."): v for k, v in tensors.items()} or None
+    return about["step"]
 
 
 def _save(run, kept, optimizer, step):
@@ -225,16 +351,20 @@ def _go(run, kept, save_every, progress):
         options = dict(learning_rate=by_step, max_norm=s["max_norm"], callbacks=[run.record, watch, bar])
         train(run.loss, optimizer, steps, start=start, **options)
 
-# %% ../../nbs/6_grounding/15_n_encoders.ipynb #3c47ce65
-def _whose(run, options):
-    "What the state of a run belongs to."
-    told = {k: v for k, v in run.settings.items() if k not in ("held", "reference", "more")}
-    told |= {k: repr(v) for k, v in options.items()} | dict(learning_rate=str(told["learning_rate"]))
-    return run_identity(run.tuples, run.modules, told)
-
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #01c7e3a6
+_NOT_OF_THE_RESULT = ("tuples", "encoders", "folder", "save_every", "resume", "progress", "options")
+
+
 @checked(
-    tuples=AlignedTuples, steps=size, batch_size=several, log_every=size, look_every=count, save_every=size
+    tuples=AlignedTuples,
+    steps=size,
+    batch_size=several,
+    log_every=size,
+    look_every=count,
+    save_every=size,
+    chunk=size,
+    errors=one_of(("one_hot", "exact")),
+    precision=one_of(PRECISIONS),
 )
 def train_encoders(
     tuples: AlignedTuples,  # What to learn from
@@ -265,28 +395,8 @@ def train_encoders(
     **options,  # Of `TupleObjective`: scale, projection, reduction, normlogits, change, weights, labels, ...
 ) -> TrainedEncoders:
     "Train n encoders on aligned tuples with one loss over all views, and write down how it goes."
-    mixed_precision_on("cpu", precision)  # refuses an unknown one now
-    settings = dict(
-        loss=loss,
-        measure=measure,
-        held=held,
-        steps=steps,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        max_norm=max_norm,
-        log_every=log_every,
-        look_every=look_every,
-        reference=reference,
-        more=more,
-        errors=errors,
-        log_variance=log_variance,
-        chunk=chunk,
-        precision=precision,
-        embed_dim=embed_dim,
-        seed=seed,
-    )
+    settings = {k: v for k, v in locals().items() if k not in _NOT_OF_THE_RESULT}
     run = EncoderRun(tuples, encoders, settings, options)
-    kept = StateFile(folder, _whose(run, options) if folder else {}, resume)
+    kept = StateFile(folder, run.identity() if folder else {}, resume)
     _go(run, kept, save_every, progress)
     return run.result()

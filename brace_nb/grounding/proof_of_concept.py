@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..core.arguments import checked, count, nonnegative, several, size
 from ..core.training import in_precision
 from ..core.training import train as run_steps
 from ..ndim import KINDS, cube_loss, partitions, region_weights, score
@@ -20,6 +21,7 @@ __all__ = ['NoisyEncoders', 'validate_noisy_encoders', 'TupleLoss', 'train_noisy
 class NoisyEncoders(torch.nn.Module):
     "An embedding table, independent noise and two linear layers for each of n modalities (section 5.6.2)."
 
+    @checked(n=several, items=several, features=several, noise=nonnegative)
     def __init__(
         self,
         n: int,  # Modalities
@@ -29,11 +31,6 @@ class NoisyEncoders(torch.nn.Module):
         seed: int = 0,  # Of the weights and of every draw
     ):
         super().__init__()
-        if min(n, items, features) < 2 or noise < 0:
-            raise ValueError(
-                "n, items and features must be at least 2 and noise >= 0; "
-                f"got n = {n}, items = {items}, features = {features}, noise = {noise}."
-            )
         self.n, self.noise, self.generator = n, noise, torch.Generator().manual_seed(seed)
         self.table = self._draw(items, features)
         self.first = self._draw(n, features, features)
@@ -143,15 +140,8 @@ class TupleLoss(torch.nn.Module):
         how = self.bias, w, options.get("label_smoothing", 0.0)
         return KINDS[self.kind].together(F.normalize(xs, dim=-1), self.measure, scale, *how)
 
-# %% ../../nbs/6_grounding/00_proof_of_concept.ipynb #5adf593e
-def _check_training(steps, batch_size, items):
-    if steps < 1 or not 2 <= batch_size <= items:
-        raise ValueError(
-            f"steps must be >= 1 and 2 <= batch_size <= {items} items; "
-            f"got steps = {steps}, batch_size = {batch_size}."
-        )
-
 # %% ../../nbs/6_grounding/00_proof_of_concept.ipynb #c4bc2704
+@checked(n=several, steps=size, batch_size=several, report=count)
 def train_noisy_encoders(
     n: int,  # Modalities
     measure: str = "pairwise",  # Name in `MEASURES`
@@ -167,12 +157,13 @@ def train_noisy_encoders(
     features: int = 16,  # F
     noise: float = 0.2,  # Standard deviation per dimension
     change=None,  # Function of a batch, (n, B, F) -> (n, B, F), applied before the loss in training only
-    device: str = "cpu",  # Where it computes; every draw is made on the CPU
+    device: str | torch.device = "cpu",  # Where it computes; every draw is made on the CPU
     precision: str = "float32",  # Of the encoders' products, as in `mixed_precision_on`
     **options,  # Of `cube_loss`; weights="learned" adds a parameter per region
 ) -> list:  # One dict per report: step, loss, accuracy, either_sign, positive, negative
     "Train `NoisyEncoders` with a loss on the cube (thesis, section 5.6)."
-    _check_training(steps, batch_size, items)
+    if batch_size > items:
+        raise ValueError(f"batch_size must be from 2 to the {items} items; got {batch_size}.")
     model, history = NoisyEncoders(n, items, features, noise, seed).to(device), []
     loss = TupleLoss(n, measure, kind, batch_size, scale, projection, features, options).to(device)
     forward = in_precision(model, device, precision)

@@ -34,7 +34,8 @@ def _arguments(told):
     signature = inspect.signature(train_encoders)
     if missing := {"tuples", "encoders"} - set(told):
         raise ValueError(f"a run needs {sorted(missing)}; got {sorted(told)}.")
-    if alone := sorted(set(_ALONE) & set(told)):
+    alone = sorted(k for k in told if k in _ALONE or k == "learning_rate" and callable(told[k]))
+    if alone:
         raise ValueError(f"{alone} belong to a training of its own; use `train_encoders`.")
     bound = signature.bind(**told)
     bound.apply_defaults()
@@ -63,10 +64,6 @@ class _Member(EncoderRun):
     def __init__(self, told, device):
         views, options, settings = _arguments(told)
         super().__init__(*views, settings, options, device)
-        if callable(settings["learning_rate"]):
-            raise ValueError(
-                "a learning rate that changes belongs to a training of its own; use `train_encoders`."
-            )
         if not all(isinstance(e, FeatureEncoder) and len(e.blocks) for e in self.encoders.values()):
             raise ValueError(
                 "encoders that are trained together must be `FeatureEncoder`s with a layer or more."

@@ -24,13 +24,12 @@ from brace_nb.core.arguments import (
     finite,
     floats,
     function,
-    many,
+    ids,
     nonnegative,
     one_of,
     positive,
     share,
     size,
-    sizes,
     tensor,
 )
 
@@ -101,15 +100,6 @@ def mask_cells(
     return (F.avg_pool2d(covered[:, None], covered.shape[-1] // grid)[:, 0] >= 0.5).float()
 
 
-def _check_pairs(**pairs):
-    "Least and most, both positive."
-    for name, pair in pairs.items():
-        for value in pair:
-            positive(value, name)
-        if len(pair) != 2:
-            raise ValueError(f"{name} is a pair, least and most; got {pair}.")
-
-
 def to_images(
     canvas: Tensor,  # Colors
 ) -> np.ndarray:
@@ -117,7 +107,7 @@ def to_images(
     return (canvas.clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #3e90f37e
-@checked(rgba=array("M S S 4"), count=size, objects=sizes, scale=many, grid=size)
+@checked(rgba=array("M S S 4"), count=size, objects=ids("2"), scale=finite("2"), grid=size)
 def render_scenes(
     rgba,  # Pictures to choose from, uint8, shape (M, S, S, 4)
     count: int,  # Number of scenes
@@ -127,7 +117,7 @@ def render_scenes(
     grid: int = 8,  # Cells of the mask a side; must divide S
 ) -> Scenes:
     "Scenes of several pictures at random places, with masks and the first one's box."
-    _check_pairs(objects=objects, scale=scale)
+    positive(min(scale), "scale")
     rgba, generator = as_tensor(rgba, "rgba"), as_generator(seed)
     side = rgba.shape[1]
     if side % grid:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from ..core.arguments import checked, count, list_of, many, several, size
 from ..core.stacks import Stack
 from ..core.training import in_precision
 from ..core.training import train as run_steps
@@ -27,6 +28,7 @@ def _losses_of(models, n, batch_size, features, measure="pairwise", kind="slice"
     return Stack([one] * models, apart=bool(apart))
 
 # %% ../../nbs/6_grounding/00a_side_by_side.ipynb #0b74029c
+@checked(runs=list_of(dict), seeds=many, n=several, steps=size, batch_size=several, report=count)
 def train_noisy_side_by_side(
     runs: list,  # A dict each: measure, kind, scale, projection, options of `cube_loss`
     seeds: list,  # Of weights, items and noise; each run has a model for each
@@ -38,13 +40,12 @@ def train_noisy_side_by_side(
     items: int = 64,  # Rows of the table
     features: int = 16,  # F
     noise: float = 0.2,  # Standard deviation per dimension
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     precision: str = "float32",  # Of the encoders' products, as in `mixed_precision_on`
 ) -> list:  # For each run a list of seeds' histories, each as of `train_noisy_encoders`
     "`train_noisy_encoders` for many runs and seeds at once."
-    if steps < 1 or not 2 <= batch_size <= items:
-        cure = f"got steps = {steps}, batch_size = {batch_size}."
-        raise ValueError(f"steps must be >= 1 and 2 <= batch_size <= {items} items; {cure}")
+    if batch_size > items:
+        raise ValueError(f"batch_size must be from 2 to the {items} items; got {batch_size}.")
     models = [NoisyEncoders(n, items, features, noise, seed).to(device) for _ in runs for seed in seeds]
     stack, values = Stack(models).to(device), []
     losses = [_losses_of(len(seeds), n, batch_size, features, **run) for run in runs]

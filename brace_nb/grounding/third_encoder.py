@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from ..core.training import Bar, in_precision, train
 from ..foundations import batch_ids, build_encoder, encode_tokens, learning_rate, make_optimizer
 from ..ndim import cube
-from ..core.arguments import checked, tensors
+from ..core.arguments import checked, count, function, size, tensors
 
 # %% auto #0
 __all__ = ['text_student', 'CaptionBatches', 'cube_summary', 'train_third_encoder']
@@ -85,6 +85,7 @@ def cube_summary(
     )
 
 # %% ../../nbs/6_grounding/04_third_encoder.ipynb #e54ee516
+@checked(batches=function, frozen=tensors, loss=function, summarized=size, look_every=count)
 def train_third_encoder(
     student,  # Model with a text tower, for example of `text_student`; trained in place
     batches,  # Function: step -> (rows (B,), tokens (B, L)), for example `CaptionBatches`
@@ -99,7 +100,8 @@ def train_third_encoder(
     precision: str = "float32",  # Of the student's products, as in `mixed_precision_on`
 ) -> tuple:  # (a dict a step: step, loss, and `cube_summary`; a dict a look: step, and what `look` says)
     "Train a text tower towards frozen encoders of the same tuples (thesis, section 3.1)."
-    _check_frozen(frozen)
+    if len({len(f) for f in frozen}) > 1:
+        raise ValueError(f"`frozen` must be all of one number of rows; got {[len(f) for f in frozen]}.")
     features, history, looks, device = [], [], [], frozen[0].device
     encode = in_precision(encode_tokens, device, precision)
 
@@ -120,13 +122,6 @@ def train_third_encoder(
     return history, looks
 
 # %% ../../nbs/6_grounding/04_third_encoder.ipynb #bf532b39
-def _check_frozen(frozen):
-    "Errors for teachers that do not describe the same tuples."
-    if not frozen or len({len(f) for f in frozen}) > 1:
-        got = [len(f) for f in frozen]
-        raise ValueError(f"`frozen` needs one modality at least, all of one number of rows; got rows {got}.")
-
-
 class _Looks:
     "Calls `look` before the first step, every so many steps, and after the last."
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.arguments import checked, floats, list_of, positive, size
 from ..core.training import in_precision, train
 from ..foundations import pairwise_clip_loss
 
@@ -45,16 +46,8 @@ class TokenBags(nn.Module):
         texts = [table(bag) for table, bag in zip(self.tables, bags)]
         return torch.stack([F.normalize(v, dim=-1) for v in (self.head(images), *texts)])
 
-# %% ../../nbs/6_grounding/05_token_bags.ipynb #61f88a14
-def _check_bags(images, bags, vocabulary):
-    "Errors for texts that do not belong to the pictures, or hold no known token."
-    lengths = {len(images), *(len(b) for b in bags)}
-    if len(lengths) > 1:
-        raise ValueError(f"pictures and texts must have the same number of rows; got {sorted(lengths)}.")
-    if not bags or any(int(b.max()) >= vocabulary or (b > 0).sum(1).min() == 0 for b in bags):
-        raise ValueError(f"every text needs at least one token from 1 to {vocabulary - 1}.")
-
 # %% ../../nbs/6_grounding/05_token_bags.ipynb #b2805638
+@checked(images=floats("N D"), bags=list_of(Tensor), vocabulary=size, batch_size=size, learning_rate=positive)
 def train_bags(
     images: Tensor,  # Frozen picture embeddings, shape (N, D)
     bags: list,  # Token ids of the texts, one (N, L) a language, 0 pads; row i belongs to picture i
@@ -67,11 +60,15 @@ def train_bags(
     scale: float = 20.0,  # Of the cosines in the loss
     weight_decay: float = 0.01,
     seed: int = 0,  # Of weights and batches
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     precision: str = "float32",  # Of the model's products, as in `mixed_precision_on`
 ) -> dict:  # Tokens (V, D) of the first language, texts (N, D) of it, images (N, D), val_loss, loss (steps,)
     "Mean-of-token text encoders and a linear map of frozen pictures, trained with the pairwise CLIP loss."
-    _check_bags(images, bags, vocabulary)
+    if {len(b) for b in bags} - {len(images)}:
+        got = [len(b) for b in bags]
+        raise ValueError(f"texts must have the same number of rows as pictures, {len(images)}; got {got}.")
+    if not bags or any(int(b.max()) >= vocabulary or (b > 0).sum(1).min() == 0 for b in bags):
+        raise ValueError(f"every text needs at least one token from 1 to {vocabulary - 1}.")
     x, rng = F.normalize(images.float(), dim=-1), np.random.default_rng([seed, len(bags)])
     learn, val = (torch.as_tensor(np.asarray(rows)) for rows in (train_rows, val_rows))
     x, *bags = (v.to(device) for v in (x, *bags))

@@ -11,22 +11,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import checked, many, one_of, positive, tensor
+from ..core.arguments import booleans, checked, many, one_of, positive
 from ..core.arrays import as_tensor
 from ..ndim import KINDS, MEASURES, cube, cube_loss, partitions, project
-from .region_log import region_errors
+from .looks import region_errors
 
 # %% auto #0
 __all__ = ['view_patterns', 'distance_weights', 'TupleObjective']
 
 # %% ../../nbs/6_grounding/12_tuple_objective.ipynb #4c0efd3a
-@checked(present=tensor("n>0 B>0"))
+@checked(present=booleans("n>0 B>0"))
 def view_patterns(
     present: Tensor,  # bool, shape (n, B): which views of which tuples there are
 ) -> list:  # (views, rows of tuples with at least these, number of tuples with exactly these)
     "The sets of views that occur in a batch, where two tuples at least can be compared."
-    if present.dtype != torch.bool:
-        raise ValueError(f"present must be True or False; got {present.dtype}.")
     found, counts = present.T.unique(dim=0, return_counts=True)
     out = []
     for views, count in zip(found, counts.tolist()):

@@ -96,6 +96,12 @@ def _weights(weights, n, batch_size):
     )
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #16aa68a6
+def _cube_or_batches(value, name):
+    if not isinstance(value, CubeScores) and not (isinstance(value, Tensor) and value.ndim == 4):
+        raise ValueError(f"{name} must be `CubeScores`, or batches (S, n, B, F); got {type(value).__name__}.")
+
+
+@checked(scores=_cube_or_batches)
 def region_weights(
     regions,  # Partitions to keep; None keeps all
     weights,  # "density", a dict by partition, a Tensor of learned parameters (maybe (S, regions)), or None
