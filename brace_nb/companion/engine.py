@@ -12,7 +12,16 @@ import sys
 import time
 from pathlib import Path
 from ..core.files import read_json, write_atomic
-from . import clusters, experiments, processes, public_pieces, publishing, runs, schedule
+from brace_nb.companion import (
+    clusters,
+    comparison,
+    experiments,
+    processes,
+    public_pieces,
+    publishing,
+    runs,
+    schedule,
+)
 from .claims import APART
 from .experiments import Experiment
 from .folders import derived, figures_folder, root
@@ -219,6 +228,8 @@ def _choose(profile: str, only: str) -> tuple[dict[str, Experiment], dict[str, s
 def _report(rows, reasons, chosen, broken, profile, only, code, strict, say) -> int:
     "Say what became of a run; returns its exit code."
     wrong = _say_ledger(rows, chosen, profile, only, say)
+    if profile == "cpu" and (text := comparison.compare(chosen).text(most=12)):
+        say(text, flush=True)
     if code:
         _say_failed([name for name in reasons if stale({name: chosen[name]})], profile, say)
     _say_broken(broken, say)

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from ..core.files import read_json, write_atomic
+from ..core.portable import obstacle
 from .dependencies import code_closure
 from .experiments import Experiment, find_experiments, select
 from .folders import derived, root
@@ -222,6 +223,7 @@ def provenance(seconds: float) -> dict:
         python=platform.python_version(),
         packages={name: v for name, v in versions().items() if v != "absent"},
         device=_device(),
+        obstacle=obstacle(),
         date=time.strftime("%Y-%m-%d"),
         platform=f"{platform.system()} {platform.machine()}",
         cores=os.cpu_count(),

@@ -17,7 +17,7 @@ from .experiments import Experiment
 from .folders import derived, root
 from .staleness import result_of
 from .timing import processor
-from ..core.files import read_json, write_atomic
+from ..core.files import printable, read_json, write_atomic
 
 # %% auto #0
 __all__ = ['known_seconds', 'expected_seconds', 'longest_chains', 'quick_figure', 'priorities', 'trace', 'begin', 'tell',
@@ -98,7 +98,7 @@ def tell(profile: str, text: str) -> None:
     left = [s for name, s in plan["seconds"].items() if not trace("done", profile, name).exists()]
     ended = f"[{len(plan['seconds']) - len(left)}/{len(plan['seconds'])}]"
     rest = _clock(max([sum(left) / plan["cores"], *left]))
-    print(f"{ended} {_clock(time.time() - plan['start'])}, about {rest} left  {text}", flush=True)
+    print(f"{ended} {_clock(time.time() - plan['start'])}, about {rest} left  {printable(text)}", flush=True)
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #68d9644e
 def _state(e: Experiment, lost: set[str]) -> str:

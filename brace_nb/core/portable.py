@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['VARIABLES', 'portable_environment', 'use_one_instruction_set']
+__all__ = ['VARIABLES', 'portable_environment', 'obstacle', 'use_one_instruction_set']
 
 # %% ../../nbs/0_core/10_portable.ipynb #f0b10007
 VARIABLES = {
@@ -51,7 +51,7 @@ def _correct(library: ctypes.CDLL, name: str) -> None:
             ctypes.memmove(address, _RETURN_1, len(_RETURN_1))
 
 # %% ../../nbs/0_core/10_portable.ipynb #f0b1000a
-def _obstacle() -> str:
+def obstacle() -> str:
     "Why this machine cannot compute as the others do; empty when it can."
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"this is {sys.platform} on {platform.machine()}, not Linux on x86_64"
@@ -75,8 +75,8 @@ def use_one_instruction_set(
     import torch
 
     torch.set_num_threads(threads)
-    if obstacle := _obstacle():
-        return obstacle
+    if why := obstacle():
+        return why
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
     try:
         for name in _CORRECTED:
