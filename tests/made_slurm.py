@@ -74,9 +74,11 @@ def wait_for(what, seconds=20.0):
     return answer
 
 
-def queue(environment):
+def queue(environment, *words):
     "State and name of each job that waits or runs."
-    said = subprocess.run(["squeue", "-h", "-o", "%T %j"], env=environment, capture_output=True, text=True)
+    said = subprocess.run(
+        ["squeue", "-h", "-o", "%T %j", *words], env=environment, capture_output=True, text=True
+    )
     return said.stdout.split("\n")[:-1]
 
 
