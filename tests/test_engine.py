@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from traced import executed, outside
+from traced import executed, outside, unheld
 
 from brace_nb.companion import (
     code_closure,
@@ -486,6 +486,39 @@ def test_what_a_real_experiment_executes_lies_in_its_inputs(name, traces):
     assert outside(found, without), "the test must be able to fail"
 
 
+@pytest.mark.parametrize("name", CHEAP)
+def test_what_a_real_experiment_imports_and_opens_lies_in_its_fingerprint(name, traces):
+    "Distributions that the package or a cell imports, and files of the clone."
+    calls, inputs = traces / name.replace("/", "-"), fingerprint(find_experiments("smoke")[name])
+    assert not unheld(calls, inputs, root())
+    without = inputs | dict(packages="python 3.11")
+    assert "numpy" in unheld(calls, without, root()), "the test must be able to fail"
+
+
+READS = """import sympy, tokenize
+from brace_nb.foundations import load_emoji
+open({secret!r}).read()
+load_emoji()
+"""
+
+
+def test_a_trace_sees_files_and_distributions(tmp_path, monkeypatch):
+    secret = root() / "CITATION.cff"
+    shutil.copytree(root() / "data/emoji", tmp_path / "data/emoji")
+    monkeypatch.setenv("BRACE_NB_DATA", str(tmp_path / "data"))  # so that only this run opens them
+    code = "import sys\nfrom traced import traced\nwith traced(*sys.argv[1:]):\n"
+    code += f"    exec({READS.format(secret=str(secret))!r}, {{}})\n"
+    calls = tmp_path / "calls"
+    subprocess.run(
+        [sys.executable, "-c", code, calls, root() / "brace_nb"], env=os.environ | TESTS, check=True
+    )
+    inputs = dict(packages="numpy 2, pandas 3, torch 2, pyarrow 1") | {"data data/emoji": "digest"}
+    found = unheld(calls, inputs, root())
+    assert {"sympy", str(secret)} <= set(found) and not any("emoji" in f for f in found)
+    del inputs["data data/emoji"]
+    assert any("data/emoji" in f for f in unheld(calls, inputs, root()))
+
+
 def test_a_trace_sees_kernels_threads_forks_and_programs(project, tmp_path):
     (project / "brace_nb/toy/kernels.py").write_text(
         "import numba\n\n\n@numba.njit\ndef kernel(x):\n    return x + 1\n\n\n"
@@ -628,6 +661,7 @@ def test_with_a_snakemake_profile_jobs_share_nothing_with_the_engine(project, mo
     assert (project / "data/derived/cpu/runs/two/d/out/output/x.txt").read_text() == "no socket"
     said = capsys.readouterr().out
     assert "two/d: running (" in said and "two/e: failed (1 " in said and "ArithmeticError: row 3" in said
+    assert r"row 3\x1b[2J" in said and "\x1b" not in said
     with pytest.raises(FileNotFoundError, match="is no Snakemake profile"):
         make(only="two/e", snakemake_profile=str(project / "nowhere"))
 

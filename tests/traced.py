@@ -6,7 +6,9 @@
 from __future__ import annotations
 import builtins
 import contextlib
+import ctypes
 import os
+import struct
 import sys
 import threading
 from collections.abc import Iterable
@@ -66,6 +68,33 @@ def _unwatched_compilation():
         yield
     finally:
         dispatcher.compile = compile
+
+
+_OPEN, _FOLDER = 0x20, 0x40000000  # of inotify
+
+
+@contextlib.contextmanager
+def _opened_data(path: Path):
+    "Lines `open, path` for what anything, compiled code too, opens below BRACE_NB_DATA."
+    top = os.environ.get("BRACE_NB_DATA")
+    if not top:
+        yield
+        return
+    system = ctypes.CDLL(None)
+    notes = system.inotify_init1(os.O_NONBLOCK)
+    folders = [Path(top), *(p for p in Path(top).rglob("*") if p.is_dir())]
+    places = {system.inotify_add_watch(notes, os.fsencode(p), _OPEN): p for p in folders}
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BlockingIOError), open(path, "a") as file:
+            while said := os.read(notes, 1 << 20):
+                while said:
+                    place, mask, _, length = struct.unpack_from("iIII", said)
+                    name, said = said[16 : 16 + length].rstrip(b"\0").decode(), said[16 + length :]
+                    if not mask & _FOLDER:
+                        file.write(f"open\t{places[place] / name}\n")
+        os.close(notes)
 
 
 _CUSTOM = "from traced import watch\nwatch({path!r}, {folder!r})\n"
@@ -146,7 +175,7 @@ def traced(
     "Write down what the block calls; threads, forks and Python programs that it starts are watched too."
     path, folder = Path(path).resolve(), f"{Path(folder).resolve()}/"
     before, imports = _kernels(folder), builtins.__import__
-    with _programs(path, folder), _unwatched_compilation():
+    with _programs(path, folder), _unwatched_compilation(), _opened_data(path):
         file = watch(str(path), folder)
         try:
             yield
@@ -198,7 +227,9 @@ def unheld(
     "What a run imported or read and its fingerprint does not hold."
     distributions, files = used(path)
     held = {words.split()[0] for words in inputs["packages"].split(", ")} | _HARMLESS
-    data = [str(clone / key.removeprefix("data ")) for key in inputs if key.startswith("data ")]
+    data = [key.removeprefix("data ") for key in inputs if key.startswith("data ")]
+    moved = Path(os.environ.get("BRACE_NB_DATA") or clone / "data")  # stands for `data`
+    data = [str(moved / Path(name).relative_to("data")) for name in data if name.startswith("data/")]
     asked = (*data, *(str(clone / f) for f in OF_THE_ENGINE))
     return sorted(distributions - held) + sorted(f for f in files if not f.startswith(asked))
 
