@@ -21,6 +21,7 @@ import pytest
 from traced import executed, outside, unheld
 
 from brace_nb.companion import (
+    DATA,
     code_closure,
     engine,
     find_experiments,
@@ -446,7 +447,7 @@ def test_code_that_no_import_shows_is_refused(project):
 
 
 TESTS = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(root())])}  # where `traced` is
-CHEAP = ("ndim/statistics", "assignment/printed_metrics", "codes/first_descent")
+CHEAP = ("ndim/statistics", "assignment/printed_metrics", "codes/first_descent", "foundations/data")
 
 
 @pytest.fixture(scope="module")
@@ -467,7 +468,10 @@ def traces(tmp_path_factory):
         "run_notebook(e.path, path + '.ipynb', e.values, root(), around=around)\n"
         "os._exit(0)  # to take down what was imported takes as long as the run\n"
     )
-    surroundings = os.environ | {"BRACE_NB_RUN": str(folder / "run"), "MPLBACKEND": "agg"} | TESTS
+    for name in set(DATA.values()):
+        shutil.copytree(root() / name, folder / name)  # which nobody else opens
+    own = {"BRACE_NB_RUN": str(folder / "run"), "BRACE_NB_DATA": str(folder / "data"), "MPLBACKEND": "agg"}
+    surroundings = os.environ | own | TESTS
     subprocess.run([sys.executable, "-c", code, str(folder)], env=surroundings, check=True, timeout=480)
     return folder
 
@@ -487,12 +491,15 @@ def test_what_a_real_experiment_executes_lies_in_its_inputs(name, traces):
 
 
 @pytest.mark.parametrize("name", CHEAP)
-def test_what_a_real_experiment_imports_and_opens_lies_in_its_fingerprint(name, traces):
+def test_what_a_real_experiment_imports_and_opens_lies_in_its_fingerprint(name, traces, monkeypatch):
     "Distributions that the package or a cell imports, and files of the clone."
+    monkeypatch.setenv("BRACE_NB_DATA", str(traces / "data"))
     calls, inputs = traces / name.replace("/", "-"), fingerprint(find_experiments("smoke")[name])
     assert not unheld(calls, inputs, root())
-    without = inputs | dict(packages="python 3.11")
-    assert "numpy" in unheld(calls, without, root()), "the test must be able to fail"
+    without = {k: v for k, v in inputs.items() if not k.startswith("data ")} | dict(packages="python 3.11")
+    found = unheld(calls, without, root())
+    assert "numpy" in found, "the test must be able to fail"
+    assert any("data/emoji" in f for f in found) == ("data data/emoji" in inputs)
 
 
 READS = """import sympy, tokenize
