@@ -30,10 +30,10 @@ from brace_nb.companion import (
     make,
     root,
     stale,
-    wait_for,
     warm_process,
 )
 from brace_nb.companion import job as engine_job
+from brace_nb.core import wait_for
 
 MAIN = "from brace_nb.companion.cli import main; main()"
 TOY = {

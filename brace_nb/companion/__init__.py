@@ -37,7 +37,6 @@ __getattr__, __dir__, __all__ = lazy(
         "about_disk die_with_parent follow_parent locked naming_the_disk notebook_environment serve "
         "set_threads submit warm_process"
     ),
-    clusters="executor_of last_words submitting wait_for",
     schedule=(
         "begin expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes tell "
         "trace watching"

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from ..core import clusters
 from ..core.files import read_json, write_atomic
 from brace_nb.companion import (
-    clusters,
     comparison,
     experiments,
     processes,
@@ -133,16 +133,23 @@ def _surroundings(profile: str, socket: str) -> dict[str, str]:
     here = {"TMPDIR": str(Path(socket).parent), processes.VARIABLE: socket} if socket else {}
     return {k: v for k, v in os.environ.items() if k != processes.VARIABLE} | own | here
 
+# %% ../../nbs/7_companion/11_engine.ipynb #2356498f
+def _say_last_words(todo: list[Experiment], path: Path, say) -> None:
+    "What Snakemake said, where no job has said why it failed."
+    if not any(schedule.trace("logs", e.profile, e.name).exists() for e in todo):
+        say(path.read_text(errors="replace")[-3000:] or "Snakemake ended without a word.")
+
 # %% ../../nbs/7_companion/11_engine.ipynb #f0e627dd
 def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, force, lock, say) -> int:
     "Have Snakemake run experiments; results stay until the new ones are whole. Returns the exit code."
     if not todo:
         return 0
     schedule.begin(todo, cores)
-    path, warm = derived(profile) / "snakemake.log", contextlib.nullcontext("")
-    if not snakemake_profile:
+    path, warm, look = derived(profile) / "snakemake.log", contextlib.nullcontext(""), None
+    if snakemake_profile:
+        look = schedule.watching(todo, path)
+    else:
         warm = processes.warm_process("brace_nb.companion.engine:job", _preload(todo))
-    look = schedule.watching(todo, path) if snakemake_profile else None
     with (
         clusters.submitting(snakemake_profile, derived(profile), cores) as words,
         warm as socket,
@@ -159,8 +166,8 @@ def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, fo
             return 130
     if look:
         look()
-    if code and not any(schedule.trace("logs", profile, e.name).exists() for e in todo):
-        say(path.read_text(errors="replace")[-3000:] or "Snakemake ended without a word.")
+    if code:
+        _say_last_words(todo, path, say)
     return code
 
 # %% ../../nbs/7_companion/11_engine.ipynb #e1f73654

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections import Counter
 from pathlib import Path
-from .clusters import last_words
+from ..core.clusters import last_words
 from .experiments import Experiment
 from .folders import derived, root
 from .staleness import result_of

@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy(
     "write_atomic",
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
+    clusters="executor_of last_words submitting wait_for",
     portable="obstacle portable_environment use_one_instruction_set",
     registry="COLORS Entry LINES MARKERS Registry",
     stacks="STACKED Stack",

@@ -47,7 +47,7 @@ def _names_of(pattern):
         pattern, found = re.subn(r"\{([^{}]*)\}", group, pattern)
     return product(pattern)
 
-
+# %% ../../nbs/1_foundations/04_shards.ipynb #f1724870
 def _shard_files(pattern):
     "Local files of a webdataset pattern: braces, wildcards, or a list."
     import glob

@@ -147,7 +147,7 @@ rule part:
 
 def _snakemake(path, folder, parts, cores, profile):
     "Have Snakemake make the parts of a study; what a cluster says of those that failed."
-    from brace_nb.companion import last_words, submitting, wait_for
+    from brace_nb.core import last_words, submitting, wait_for
 
     main = "from brace_nb.companion.cli import main; main()"
     command = shlex.join([sys.executable, "-c", main, "sweep", str(path)])
