@@ -150,11 +150,8 @@ def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, fo
         look = schedule.watching(todo, path)
     else:
         warm = processes.warm_process("brace_nb.companion.engine:job", _preload(todo))
-    with (
-        clusters.submitting(snakemake_profile, derived(profile), cores) as words,
-        warm as socket,
-        open(path, "wb") as log,
-    ):
+    queue = clusters.submitting(snakemake_profile, derived(profile), cores)
+    with queue as words, warm as socket, open(path, "wb") as log:
         how = dict(cwd=root(), env=_surroundings(profile, socket), pass_fds=[lock], stderr=log)
         how |= dict(stdout=log) if look else {}  # on a cluster the jobs' own lines go elsewhere
         command = _command(profile, todo, force, words)
