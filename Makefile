@@ -18,7 +18,7 @@ test: .venv/.installed ## style, export in sync, notebooks clean, lessons run, p
 	$(BIN)/ruff check nbs tests data setup.py
 	$(BIN)/ruff format --check nbs tests data setup.py
 	@test ! -x $(BIN)/biome || $(BIN)/biome ci
-	OMP_NUM_THREADS=1 $(BIN)/python tests/lessons.py
+	$(BIN)/python tests/lessons.py
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/brace-nb figures --profile smoke --strict
 	@test -z "$$RETIME" || $(BIN)/python -c 'import time, brace_nb.companion as c; c.remember_minutes("make test", time.time() - $(BEGAN))'

@@ -5,8 +5,10 @@ import os
 
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("NUMBA_NUM_THREADS", "2")
+from brace_nb.core import use_one_instruction_set
+
+use_one_instruction_set()
+os.environ["NUMBA_NUM_THREADS"] = "2"
 os.environ.pop("RETIME", None)  # what it does is tested; `RETIME=1 make test` asks only how long this takes
 
 

@@ -14,8 +14,10 @@ use_one_instruction_set()
 
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
+import scipy.integrate  # noqa: E402
 import scipy.linalg  # noqa: E402
 import scipy.optimize  # noqa: E402
+import scipy.sparse.csgraph  # noqa: E402
 import scipy.special  # noqa: E402
 import scipy.stats  # noqa: E402
 import torch  # noqa: E402
@@ -24,7 +26,8 @@ from torch import linalg, nn  # noqa: E402
 
 FOUND = {}
 # Left out, and not called by the package: torch.linalg.lstsq, which differs from run to run, and two that
-# begin with an approximation of the vendor (cholesky and solve_triangular in float32).
+# begin with an approximation of the vendor (cholesky and solve_triangular in float32). And grid_sample of
+# torch, which the emulator (qemu 7.2) cannot run: it crashes in the gathers of AVX2.
 PLAIN = "exp exp2 expm1 sin cos tan asin acos atan sinh cosh tanh asinh erf erfc erfinv sigmoid reciprocal"
 OF_POSITIVE = "log log2 log10 log1p sqrt rsqrt lgamma digamma square acosh atanh"
 ACTIVATIONS = "gelu silu softplus elu logsigmoid mish leaky_relu normalize"
@@ -91,6 +94,45 @@ def products(x, kind):
     keep(f"torch pictures {kind}", F.interpolate(stack[None, :, :, :64], size=(9, 11), mode="bicubic"))
 
 
+def layers(x, kind):
+    batch = x[:64, :128].reshape(8, 8, 128)
+    torch.manual_seed(0)
+    for layer in (
+        nn.LayerNorm(128),
+        nn.BatchNorm1d(8),
+        nn.TransformerEncoderLayer(128, 4, 64, batch_first=True, activation="gelu"),
+    ):
+        layer = layer.to(x.dtype)
+        found = layer(batch.clone().requires_grad_())
+        found.square().sum().backward()
+        keep(f"torch {type(layer).__name__} {kind}", found, *[p.grad for p in layer.parameters()])
+    decoder = nn.TransformerDecoderLayer(128, 4, 64, 0.0, batch_first=True).to(x.dtype)
+    keep(f"torch decoder {kind}", decoder(batch, batch.flip(0)))
+    bag = nn.EmbeddingBag(50, 16, mode="mean").to(x.dtype)
+    keep(f"torch bag {kind}", bag(torch.arange(96).reshape(12, 8) % 50))
+    heads = batch.reshape(8, 8, 4, 32).transpose(1, 2)
+    keep(f"torch attention {kind}", F.scaled_dot_product_attention(heads, heads, heads, is_causal=True))
+    picture = batch.reshape(1, 8, 32, 32)
+    turn = torch.tensor([[[0.9, -0.2, 0.1], [0.2, 0.9, -0.1]]], dtype=x.dtype)
+    keep(f"torch grid {kind}", F.affine_grid(turn, (1, 8, 24, 24), align_corners=False))
+    keep(f"torch pooled {kind}", F.avg_pool2d(picture, 3))
+
+
+def special(x, kind):
+    share, other = x.sigmoid() * 0.98 + 0.01, x.flip(0)
+    for name in "ndtr log_ndtr entr".split():
+        keep(f"torch {name} {kind}", getattr(torch.special, name)(share))
+    keep(f"torch ndtri {kind}", torch.special.ndtri(share), torch.logit(share), torch.logaddexp(x, other))
+    keep(f"torch kl {kind}", F.kl_div(x.log_softmax(1), other.softmax(1), reduction="sum"))
+    torch.manual_seed(0)
+    keep(f"torch gumbel {kind}", F.gumbel_softmax(x, 0.7), torch.rand(9), torch.bernoulli(share))
+    keep(f"torch covariance {kind}", torch.cov(x.mT), torch.corrcoef(x[:20]), torch.dot(x[0], x[1]))
+    stack = x[:256].reshape(8, 32, -1)
+    keep(f"torch baddbmm {kind}", torch.baddbmm(stack @ stack.mT, stack, stack.mT, alpha=0.3))
+    keep(f"torch tensordot {kind}", torch.tensordot(stack, stack, ([0, 1], [0, 1])), linalg.svdvals(x))
+    keep(f"torch addcmul {kind}", torch.addcmul(x, other, share), *torch._foreach_norm([x, other]))
+
+
 class Towers(nn.Module):
     "A convolution tower beside a transformer, as an encoder of pictures and texts."
 
@@ -150,11 +192,32 @@ def of_scipy(x):
     keep("scipy procrustes", scipy.linalg.orthogonal_procrustes(x, x[::-1])[0])
 
 
+def of_statistics(x):
+    a, b = x[:, 0], x[:, 1] + 0.3 * x[:, 0]
+    tests = (scipy.stats.kendalltau, scipy.stats.ks_2samp, scipy.stats.ttest_rel)
+    keep("scipy tests", *[np.array(test(a, b)) for test in tests], np.array(scipy.stats.kstest(a, "norm")))
+    keep("scipy moments", np.array([scipy.stats.kurtosis(a), scipy.stats.skew(a)]))
+    found = scipy.stats.bootstrap((a,), np.mean, n_resamples=200, rng=np.random.default_rng(0))
+    keep("scipy bootstrap", np.array(found.confidence_interval))
+    interval = scipy.stats.binomtest(37, 99).proportion_ci(method="wilson")
+    keep("scipy binomial", np.array(interval), scipy.special.betainc(2.0, 3.5, np.linspace(0, 1, 99)))
+    norm, circle = scipy.stats.norm, scipy.stats.vonmises(2.0).rvs(99, random_state=0)
+    keep("scipy densities", norm.cdf(a), norm.pdf(a), scipy.stats.poisson.pmf(np.arange(9), 2.3), circle)
+    keep("scipy integral", np.array(scipy.integrate.quad(norm.pdf, -1, 2)), scipy.special.expi(np.abs(a)))
+    sparse = scipy.sparse.csr_array(np.abs(x[:60, :60]) + 1)
+    keep("scipy sparse", *scipy.sparse.csgraph.min_weight_full_bipartite_matching(sparse), sparse @ x[:60])
+    keep("numpy statistics", np.corrcoef(x.T), np.cov(x.T), np.polyfit(a, b, 3), np.arccos(np.tanh(a)))
+    keep("numpy bins", *np.histogram(x, 20), np.interp(a, np.sort(b), a), np.geomspace(1, 9, 7), np.trace(x))
+    keep("numpy missing", np.nanmean(x), np.nanstd(x, 0), np.nanquantile(x, 0.3), np.average(a, weights=b**2))
+
+
 def of_sklearn(x):
     from sklearn.cluster import KMeans
-    from sklearn.decomposition import PCA
+    from sklearn.decomposition import PCA, TruncatedSVD
     from sklearn.ensemble import RandomForestRegressor
+    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import average_precision_score
 
     labels = (x[:, 0] > 0).astype(int)
     keep("sklearn logistic", LogisticRegression(max_iter=200).fit(x[:, 1:20], labels).coef_)
@@ -162,6 +225,10 @@ def of_sklearn(x):
     keep("sklearn pca", PCA(5, random_state=0).fit_transform(x))
     forest = RandomForestRegressor(10, random_state=0).fit(x[:, 1:9], x[:, 0])
     keep("sklearn forest", forest.predict(x[:, 1:9]))
+    texts = [" ".join(f"word{j}" for j in np.flatnonzero(row > 1)) for row in x]
+    weighted_words = TfidfVectorizer().fit_transform(texts)
+    keep("sklearn words", weighted_words.data, TruncatedSVD(5, random_state=0).fit_transform(weighted_words))
+    keep("sklearn precision", np.array(average_precision_score(labels, x[:, 1])))
 
 
 @numba.njit(fastmath=True)
@@ -177,7 +244,7 @@ def main(path):
     keep("torch draws", torch.randn(1000, generator=draws), torch.randperm(1000, generator=draws))
     wide = torch.randn(257, 131, generator=draws, dtype=torch.float64)
     for kind in (torch.float32, torch.float64):
-        for family in (elementwise, reductions, products):
+        for family in (elementwise, reductions, products, layers, special):
             family(wide.to(kind), str(kind))
     for kind in ("AdamW", "Adam", "SGD"):
         for fused in (True, False):
@@ -187,6 +254,7 @@ def main(path):
     for kind in ("float32", "float64"):
         of_numpy(x.astype(kind), kind)
     of_scipy(x)
+    of_statistics(x)
     of_sklearn(x)
     keep("numba", weighted(x.ravel()), weighted(x.ravel().astype("float32")))
     Path(path).write_text(json.dumps(FOUND, indent=0))

@@ -8,13 +8,17 @@ aside from Python's search for garbage.
 import gc
 from unittest import mock
 
-import matplotlib.pyplot  # noqa: F401
-import pandas  # noqa: F401
-import scipy.stats  # noqa: F401
-import torch  # noqa: F401
-from IPython.core import pylabtools
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from nbdev.test import nbdev_test
+from brace_nb.core import use_one_instruction_set
+
+use_one_instruction_set()
+
+import matplotlib.pyplot  # noqa: E402, F401
+import pandas  # noqa: E402, F401
+import scipy.stats  # noqa: E402, F401
+import torch  # noqa: E402, F401
+from IPython.core import pylabtools  # noqa: E402
+from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
+from nbdev.test import nbdev_test  # noqa: E402
 
 
 def main():

@@ -1,14 +1,19 @@
 "Exact search, and the index that lasts."
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra.numpy import arrays
 from made_codes import random_codes
 from safetensors.torch import save_file
 
 from brace_nb.codes import (
     CODE_MEASURES,
     CodeIndex,
+    InvertedIndex,
     cosine_similarity,
     hamming_similarity,
     jaccard,
@@ -41,6 +46,93 @@ def test_nearest_is_the_stable_sort_of_all_pairs(measure, n, dim, k):
         similarity == np.take_along_axis(s, expected, -1).astype(np.float32)
     ).all()
     assert (nearest(pack(queries), pack(codes), k, measure, dim=dim)[0] == rows).all()
+
+
+def square(x, y, measure):
+    "Similarity of two codes as a fraction; of cosine the square."
+    s, n, k = int((x & y).sum()), int(x.sum()), int(y.sum())
+    if measure == "hamming":
+        return Fraction(len(x) - n - k + 2 * s, len(x))
+    if measure == "jaccard":
+        return Fraction(s, n + k - s) if n + k else Fraction(1)
+    return Fraction(s * s, n * k) if n * k else Fraction(n == k)
+
+
+sets = st.sampled_from([1, 3, 40, 64, 65, 130, 200]).flatmap(
+    lambda d: st.tuples(
+        *[arrays(bool, st.tuples(st.integers(1, n), st.just(d)), fill=st.booleans()) for n in (5, 90)]
+    )
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(sets, st.sampled_from(list(CODE_MEASURES)), st.integers(1, 12))
+def test_nearest_is_the_order_of_exact_fractions(sets, measure, k):
+    "No rounding, ties by row: one query, few and several take different ways through the kernels."
+    queries, codes = sets
+    k, exact = min(k, len(codes)), [[square(x, y, measure) for y in codes] for x in queries]
+    expected = np.array([sorted(range(len(codes)), key=lambda j: (-row[j], j))[:k] for row in exact])
+    rows, similarity = nearest(queries, codes, k, measure)
+    assert (rows == expected).all()
+    values = np.array(exact, float) ** (0.5 if measure == "cosine" else 1)
+    assert (similarity == np.take_along_axis(values, rows, -1).astype(np.float32)).all()
+    for i in range(len(queries)):
+        one = nearest(queries[i : i + 1], codes, k, measure)
+        assert (one[0] == rows[i]).all() and (one[1] == similarity[i]).all()
+    if measure == "jaccard":
+        listed = InvertedIndex(codes).search(queries, k)
+        assert (listed[0] == rows).all() and (listed[1] == similarity).all()
+
+
+@pytest.mark.parametrize("measure", list(CODE_MEASURES))
+def test_codes_shared_between_threads_give_the_same_neighbors(measure):
+    codes = random_codes(150_000, 20, density=0.2, seed=3)  # many ties
+    queries, threads = codes[::30_000], torch.get_num_threads()
+    s = SIMILARITY[measure](queries, codes)
+    expected = np.argsort(-s, axis=-1, kind="stable")[:, :40]
+    try:
+        for n in (1, 2, 3):
+            torch.set_num_threads(n)
+            for few in (1, 2, 5):
+                assert (nearest(queries[:few], codes, 40, measure)[0] == expected[:few]).all()
+            if measure == "jaccard":
+                assert (InvertedIndex(codes).search(queries, 40)[0] == expected).all()
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("measure", list(CODE_MEASURES))
+def test_wide_codes_whose_similarities_nearly_tie(measure):
+    "Fractions that differ by less than float32 can tell."
+    codes = np.zeros((40, 20_000), bool)
+    for i, row in enumerate(codes):
+        row[: 9_000 + i] = True
+    query = np.ones((1, 20_000), bool)
+    rows = nearest(query, codes, 5, measure)[0]
+    assert (rows == [[39, 38, 37, 36, 35]]).all() and (
+        nearest(query.repeat(4, 0), codes, 5, measure)[0] == rows
+    ).all()
+
+
+def test_inverted_lists_refuse_what_is_no_code():
+    from scipy import sparse
+
+    with pytest.raises(ValueError, match="hold ones"):
+        InvertedIndex(sparse.csr_array(np.array([[0.5, 1]])))
+    index = InvertedIndex(sparse.csr_array(np.array([[0, 1, 1], [1, 0, 0]])))
+    with pytest.raises(ValueError, match=r"\(n, 3\)"):
+        index.search(sparse.csr_array(np.ones((1, 4))), 1)
+    assert (index.search(sparse.csr_array(np.array([[0, 0, 1]])), 2)[0] == [[0, 1]]).all()
+
+
+def test_a_graph_built_by_threads_holds_the_same_codes():
+    codes = random_codes(3000, 128, density=0.3, seed=4)
+    index = CodeIndex(128, threads=2).add(np.arange(3000), codes)
+    found, similar = index.search(codes[:200], 5, exact=False)
+    assert len(index.graph) == 3000 and (found[:, 0] == np.arange(200)).mean() > 0.97
+    assert (similar == np.take_along_axis(jaccard(codes[:200], codes), found, -1)).all()
+    with pytest.raises(ValueError, match="threads must be"):
+        CodeIndex(128, threads=0)
 
 
 def test_nearest_with_threads_torch_and_no_queries():

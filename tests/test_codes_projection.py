@@ -69,6 +69,13 @@ def cosines(v, code):
     return (v * code).sum(-1) / np.sqrt((v * v).sum(-1) * code.sum(-1))
 
 
+def flat_rows(random, shape, noise):
+    "Rows of which S(K) is the same for every K, but for the noise, in any order."
+    k = np.arange(1, shape[-1] + 1)
+    rows = np.broadcast_to(np.sqrt(k) - np.sqrt(k - 1), shape)
+    return random.permuted(rows * (1 + noise * random.uniform(-1, 1, shape)), axis=-1)
+
+
 FAMILIES = {
     "sparse": lambda r, *s: np.logaddexp(0, 3 * r.standard_normal(s) - 4),
     "dense": lambda r, *s: np.logaddexp(0, 1.5 * r.standard_normal(s)),
@@ -87,6 +94,11 @@ FAMILIES = {
     ),
     "one and a tail": lambda r, *s: np.where(np.arange(s[-1]) == 0, r.random((*s[:-1], 1)) * 20 + 1, 1),
     "powers": lambda r, *s: 2.0 ** -r.integers(0, 30, s),
+    "flat": lambda r, *s: flat_rows(r, s, 0),
+    "flat, 1e-6": lambda r, *s: flat_rows(r, s, 1e-6),
+    "flat, 1e-3": lambda r, *s: flat_rows(r, s, 1e-3),
+    "flat, 10 %": lambda r, *s: flat_rows(r, s, 0.1),
+    "a flat row far above another": lambda r, *s: flat_rows(r, s, 0) * 10.0 ** r.integers(-1, 1, s),
     "harmonic": lambda r, *s: 1 / np.sqrt(1 + np.arange(s[-1])) * (1 + 1e-4 * r.random(s)),
 }
 
@@ -169,6 +181,30 @@ def test_sorted_rows_give_the_same_code(name, dtype):
             np.testing.assert_array_equal(found, np.take_along_axis(code, index, -1))
 
 
+FLAT = [name for name in FAMILIES if "flat" in name]
+
+
+@pytest.mark.parametrize("dim", [16, 64, 112, 113, 256, 1000, 4000])
+@pytest.mark.parametrize("name", FLAT)
+def test_flat_rows_are_exact(name, dim):
+    "Every K is nearly the best; the code is that of exact arithmetic."
+    v = family(name, max(2, 2000 // dim), dim, seed=dim)
+    code = binarize(v)
+    np.testing.assert_array_equal(code, binarize_by_sorting(torch.from_numpy(v)))
+    for row, found in zip(v, code):
+        np.testing.assert_array_equal(found, exact_code(row))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 16, 17, 64, 112, 113, 300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_row_has_the_same_code_alone_and_among_others(dim, dtype):
+    v = np.concatenate([family(name, 7, dim, seed=dim).astype(dtype) for name in FAMILIES])
+    code = binarize(v)
+    np.testing.assert_array_equal(code, np.stack([binarize(row) for row in v]))
+    for rows in (1, 31, 33, 64):
+        np.testing.assert_array_equal(code[-rows:], binarize(v[-rows:]))
+
+
 @quick
 @given(st.lists(st.integers(1, 3), min_size=30, max_size=150), st.integers(1, 60))
 def test_long_runs_and_ties_are_exact(v, first):
@@ -183,12 +219,13 @@ def test_interpreted_kernel_agrees(monkeypatch):
     for name, f in vars(projection_kernels).copy().items():
         if hasattr(f, "py_func"):
             monkeypatch.setattr(projection_kernels, name, f.py_func)
-    v = np.concatenate([family(n, 3, 50) for n in FAMILIES]).astype(float)
-    v = np.concatenate([v, np.sort(v)])
-    code, bad = np.empty(v.shape, bool), np.empty(len(v), bool)
-    projection_kernels.project_rows(v, v.view(np.int64), code, bad)
-    np.testing.assert_array_equal(code, binarize(v))
-    assert not bad.any()
+    for dim in (50, 150):
+        v = np.concatenate([family(n, 2, dim) for n in FAMILIES]).astype(float)
+        v = np.concatenate([v, np.sort(v)])
+        code, bad = np.empty(v.shape, bool), np.empty(len(v), bool)
+        projection_kernels.project_rows(v, v.view(np.int64), code, bad)
+        np.testing.assert_array_equal(code, binarize_by_sorting(torch.from_numpy(v)))
+        assert not bad.any()
 
 
 # ---------------------------------------------------------------- properties

@@ -118,7 +118,7 @@ def test_what_moved_is_told_with_its_size_and_what_changed(clone):
     [
         (dict(packages=dict(torch="2.15.0+cu13", numpy="2.4.6")), "torch is 2.15.0+cu13 and not 2.13.0"),
         (dict(device="NVIDIA H200"), "they were computed on NVIDIA H200"),
-        (dict(obstacle="this is linux on aarch64, not Linux on x86_64"), "this is linux on aarch64"),
+        (dict(own_bytes="this is linux on aarch64, not Linux on x86_64"), "this is linux on aarch64"),
     ],
 )
 def test_where_the_bytes_cannot_be_the_same_nothing_committed_is_overwritten(clone, monkeypatch, run, why):
@@ -136,15 +136,8 @@ def test_where_the_bytes_cannot_be_the_same_nothing_committed_is_overwritten(clo
 
 
 def test_a_build_of_the_same_version_is_published(clone):
-    ran(clone, picture="other", packages=dict(torch="2.13.0+cpu"), device="cpu", obstacle="")
+    ran(clone, picture="other", packages=dict(torch="2.13.0+cpu"), device="cpu", own_bytes="")
     assert publish(found()["p/e"]) == ["p/fig.png"]
-
-
-def test_every_result_says_what_stood_in_its_way(monkeypatch):
-    monkeypatch.setattr("brace_nb.companion.runs.obstacle", lambda: "no avx2")
-    from brace_nb.companion import provenance
-
-    assert provenance(1.0)["obstacle"] == "no avx2"
 
 
 def test_without_git_nothing_is_said(clone, tmp_path, capsys):

@@ -176,7 +176,7 @@ def third_encoder(device, precision="float32"):
     def loss(features):
         return 1 - (features[0] * features[-1]).sum(-1).mean()
 
-    recipe = TrainingConfig(steps=3, batch_size=4, warmup=2, bfloat16=False)
+    recipe = TrainingConfig(steps=3, batch_size=4, warmup=2, precision="float32")
     told = tower.to(device), lambda step: (rows, ids[rows]), frozen, loss, recipe
     return [h["loss"] for h in train_third_encoder(*told, precision=precision)[0]]
 

@@ -251,7 +251,7 @@ def test_weight_decay_only_where_it_belongs(tokenizer):
 
 def test_tuple_loss_is_the_weighted_mean_of_pairs(tuples, tokenizer):
     config = dataclasses.replace(
-        RECIPE, languages=("en",), texts=2, bfloat16=False, picture_weight=0.25, text_weight=2.0
+        RECIPE, languages=("en",), texts=2, precision="float32", picture_weight=0.25, text_weight=2.0
     )
     encoder = build_encoder(TINY, tokenizer)
     images, tokens, present = TupleBatches(tuples, config, encoder, 0)(0)
@@ -278,8 +278,8 @@ def test_mixed_precision_is_close(tuples, tokenizer):
     batch = TupleBatches(tuples, RECIPE, encoder, 0)(0)
     with torch.no_grad():
         half, full = (
-            float(tuple_loss(encoder.model, *batch, dataclasses.replace(RECIPE, bfloat16=b)))
-            for b in (True, False)
+            float(tuple_loss(encoder.model, *batch, dataclasses.replace(RECIPE, precision=p)))
+            for p in ("bfloat16", "float32")
         )
     assert half == pytest.approx(full, rel=0.03) and half != full
 

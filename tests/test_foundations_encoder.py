@@ -1,5 +1,7 @@
 "Towers and encoders: equal to open_clip, seeded, in any batch size; bad input."
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from brace_nb.foundations import (
     OpenClipPreprocess,
     Preprocess,
     build_encoder,
+    build_towers,
     encode_tokens,
     import_open_clip,
     on_background,
@@ -203,3 +206,21 @@ def test_cuda_matches_cpu(encoder, tuples, tokenizer):
     x = tuples.images("noto", range(4))
     assert np.allclose(e.encode_images(x), encoder.encode_images(x), atol=1e-3)
     assert np.allclose(e.encode_texts(["paka"]), encoder.encode_texts(["paka"]), atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (16, 16), (48, 64), (33, 32)])
+def test_a_filter_that_fits_once_is_the_convolution(size):
+    quick = build_towers(EncoderConfig()).visual.double().eval()
+    plain, changed = copy.deepcopy(quick), 0
+    for layer in plain.modules():
+        if type(layer).__base__ is torch.nn.Conv2d:
+            layer.__class__, changed = torch.nn.Conv2d, changed + 1
+    assert changed > 5
+    x = torch.randn(3, 3, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for ours, theirs in zip(_answer_and_gradients(quick, x), _answer_and_gradients(plain, x)):
+        torch.testing.assert_close(ours, theirs)
+
+
+def _answer_and_gradients(tower, x):
+    y = tower(x)
+    return y, *torch.autograd.grad(y.sin().sum(), list(tower.parameters()))

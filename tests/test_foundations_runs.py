@@ -102,7 +102,9 @@ def test_ten_steps_and_ten_more_equal_twenty(tuples, straight, tmp_path, how):
 
 def test_kill_9_in_the_middle(tuples, straight, tmp_path):
     script = f"""
-import sys, time, torch; torch.set_num_threads({torch.get_num_threads()}); sys.path.insert(0, "tests")
+import sys, time; sys.path.insert(0, "tests")
+from brace_nb.core import use_one_instruction_set
+use_one_instruction_set()
 from brace_nb.foundations import load_emoji, train_encoder
 from made_encoders import RECIPE, TINY
 def slowly(encoder):

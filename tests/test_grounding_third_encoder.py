@@ -26,7 +26,7 @@ TOWER = dict(
 )
 SHAPE = EncoderConfig(**TOWER)
 RECIPE = TrainingConfig(
-    steps=4, batch_size=6, warmup=2, languages=("es",), token_dropout=0.0, bfloat16=False, learning_rate=3e-3
+    steps=4, batch_size=6, warmup=2, languages=("es",), token_dropout=0.0, learning_rate=3e-3
 )
 
 

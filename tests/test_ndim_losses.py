@@ -23,6 +23,7 @@ from brace_nb.grounding import (
 from brace_nb.ndim import (
     KINDS,
     MEASURES,
+    CubeScores,
     LossKind,
     cube,
     cube_blocks,
@@ -34,6 +35,7 @@ from brace_nb.ndim import (
     region_of,
     region_sizes,
 )
+from brace_nb.ndim import losses
 
 
 def batches(n, b=3, features=6, seed=0, dtype=torch.float64):
@@ -282,6 +284,71 @@ def test_streaming_in_float32_and_far_apart(scale):
     )
     for a, b in zip(wide, masked):
         torch.testing.assert_close(a / scale, b / scale, rtol=1e-5, atol=1e-5)
+
+
+def hold_any(monkeypatch):
+    "Products of any size are held, in blocks of about `entries` cells."
+    monkeypatch.setattr(losses, "can_hold", lambda problem, w: problem.scores.measure.family == "product")
+
+
+@pytest.mark.parametrize("n", range(2, 7))
+@pytest.mark.parametrize("normalize", (True, False))
+def test_a_held_product_equals_the_whole_cube(n, normalize, monkeypatch):
+    hold_any(monkeypatch)
+    for b, entries in ((1, 1), (2, 1), (3, 7), (4, 10**6)):
+        xs = batches(n, b, seed=n)
+        options = dict(measure="einsum", extra=dict(scale=torch.tensor(4.0, dtype=torch.float64)))
+        whole = value_and_grads(xs, streaming=False, normalize=normalize, **options)
+        held = value_and_grads(xs, streaming="auto", normalize=normalize, entries=entries, **options)
+        for a, c in zip(whole, held):
+            torch.testing.assert_close(a, c, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+@pytest.mark.parametrize("scale", (1.0, 30.0, 1000.0, 30000.0))
+def test_held_products_far_apart(scale, dtype, monkeypatch):
+    "Also where no reference holds all exponentials, and two walks take over."
+    hold_any(monkeypatch)
+    xs = batches(3, 30, 4, dtype=dtype)
+    for x in xs:
+        x[20:] = torch.eye(4, dtype=dtype)[torch.arange(10) % 4] + 0.01 * x[20:]
+    wanted = value_and_grads([x.double() for x in xs], measure="symile", scale=scale, streaming=False)
+    for a, b in zip(wanted, value_and_grads(xs, measure="symile", scale=scale, entries=900)):
+        torch.testing.assert_close(a / scale, b.double() / scale, rtol=1e-4, atol=1e-5)
+
+
+def test_some_leaves_of_a_held_product(monkeypatch):
+    hold_any(monkeypatch)
+    xs, scale = batches(3, 30), torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    cube_loss(xs, "einsum", scale=scale).backward()
+    alone = scale.grad.clone()
+    xs[1].requires_grad_()
+    cube_loss(xs, "einsum", scale=scale).backward()
+    torch.testing.assert_close(scale.grad, 2 * alone)
+    assert xs[1].grad.abs().sum() > 0 and not cube_loss(batches(3, 30), "einsum").requires_grad
+    for leaf in (scale, xs[1]):
+        leaf.grad = None
+    cube_loss(xs, "einsum", scale=scale, streaming=False).backward()
+    torch.testing.assert_close(scale.grad, alone)
+
+
+def test_products_are_held_where_they_fit_and_walked_where_they_do_not(monkeypatch):
+    xs, asked = batches(3, 51, 4, dtype=torch.float32), []
+
+    def fits(self, part=1.0):
+        asked.append(part)
+        return len(asked) == 1
+
+    monkeypatch.setattr(CubeScores, "fits", fits)
+    found = [value_and_grads(xs, measure="einsum", scale=5.0) for _ in range(2)]
+    assert asked == [1 / 4] * 2
+    found += [value_and_grads(xs, measure="einsum", scale=5.0, streaming=s) for s in (True, False)]
+    for options in (dict(label_smoothing=0.1), dict(regions=[(3,), (1, 1, 1)]), dict(measure="pairwise")):
+        cube_loss(xs, **(dict(measure="einsum") | options))
+    assert len(asked) == 2
+    for a, b, c, d in zip(*found):
+        for other in (b, c, d):
+            torch.testing.assert_close(a, other, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

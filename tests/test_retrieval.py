@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from math import comb
+from math import comb, log2
 
 import numpy as np
 import pytest
@@ -13,6 +13,10 @@ from hypothesis.extra.numpy import arrays
 from brace_nb.evaluation import (
     chance_recall,
     embedding_ranks,
+    item_recall_at_k,
+    mean_average_precision,
+    ndcg_at_k,
+    precision_at_k,
     ranks,
     recall_at_k,
     retrieval_report,
@@ -169,6 +173,82 @@ def test_recall_at_k():
     assert recall_at_k(x, (1, 2, 3)) == {1: pytest.approx(1 / 3), 2: pytest.approx(2 / 3), 3: 1.0}
     with pytest.raises(ValueError, match="N>0"):
         recall_at_k(np.zeros((0, 3)))
+
+
+def slow_metrics(similarity, gains, k):
+    "Four metrics of the list whose ties are broken against the query, by plain loops."
+    precision = recall = average = gain = 0.0
+    for row, worth in zip(similarity.tolist(), gains.tolist()):
+        worth_in_order = [worth[j] for j in sorted(range(len(row)), key=lambda j: (-row[j], worth[j]))]
+        right = sum(w > 0 for w in worth)
+        precision += sum(w > 0 for w in worth_in_order[:k]) / k
+        recall += sum(w > 0 for w in worth_in_order[:k]) / right
+        places = [place for place, w in enumerate(worth_in_order, 1) if w > 0]
+        average += sum(number / place for number, place in enumerate(places, 1)) / right
+        sums = [
+            sum(w / log2(1 + place) for place, w in enumerate(some[:k], 1))
+            for some in (worth_in_order, sorted(worth, reverse=True))
+        ]
+        gain += sums[0] / sums[1]
+    return np.array([precision, recall, average, gain]) / len(similarity)
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems(), st.integers(1, 9), st.data())
+def test_several_right_answers_equal_plain_loops(problem, k, data):
+    similarity, relevant = problem
+    own = matrix(relevant, similarity.shape[1])
+    worth = data.draw(arrays(np.float64, own.shape, elements=st.sampled_from([0.25, 1, 3])))
+    for gains in (own.astype(float), own * worth):
+        want = slow_metrics(similarity, gains, k)
+        for dtype in (np.float64, np.float16, np.uint8):
+            x = similarity.astype(dtype)
+            for x in (x, torch.from_numpy(x), np.asfortranarray(x)):
+                got = (
+                    precision_at_k(x, (k,), relevant)[k],
+                    item_recall_at_k(x, (k,), own)[k],
+                    mean_average_precision(x, relevant),
+                    ndcg_at_k(x, (k,), gains=gains)[k],
+                )
+                assert got == pytest.approx(want, abs=1e-12)
+    assert ndcg_at_k(similarity, (k,), relevant) == ndcg_at_k(similarity, (k,), gains=own)
+
+
+def test_several_right_answers_of_one_each_are_the_ranks():
+    x = np.random.default_rng(2).integers(0, 40, (50, 60)).astype(np.float32)
+    rank, hits = ranks(x), recall_at_k(x, (1, 7))
+    assert item_recall_at_k(x, (1, 7)) == pytest.approx(hits)
+    assert precision_at_k(x, (1, 7)) == pytest.approx({1: hits[1], 7: hits[7] / 7})
+    assert mean_average_precision(x) == pytest.approx((1 / rank).mean())
+    assert ndcg_at_k(x, (7,))[7] == pytest.approx(((rank <= 7) / np.log2(1 + rank)).mean())
+
+
+def test_gains_of_any_size_and_wrong_ones():
+    x, gains = np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]]), np.array([[0, 1.0, 3.0], [2.0, 0, 0]])
+    want = ndcg_at_k(x, (1, 3), gains=gains)
+    for scale in (1e-300, 1e307, np.array([[1e-300], [1e307]])):
+        assert ndcg_at_k(x, (1, 3), gains=gains * scale) == pytest.approx(want)
+    for worst in (-1, np.nan, np.inf):
+        with pytest.raises(ValueError, match="gains must be finite"):
+            ndcg_at_k(x, gains=np.where(gains > 1, worst, gains))
+    with pytest.raises(ValueError, match="in place of `relevant`"):
+        ndcg_at_k(x, (1,), [0, 1], gains)
+    with pytest.raises(ValueError, match="gains must have the shape"):
+        ndcg_at_k(x, (1,), gains=gains[:, :2])
+    for function in (precision_at_k, item_recall_at_k, mean_average_precision, ndcg_at_k):
+        with pytest.raises(ValueError, match=r"queries \[1\] hold NaN"):
+            function(np.array([[0.0, 1.0], [np.nan, 1.0]]))
+        with pytest.raises(ValueError, match="have none"):
+            function(x, relevant=[[0], []])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8])
+def test_ranks_of_long_rows_are_counted_without_an_error(dtype):
+    items = 2**24 + 10  # float32 cannot count that far
+    x = torch.zeros(1, items, dtype=dtype)
+    assert ranks(x).tolist() == [items]
+    x[0, 0] = 1
+    assert ranks(x, [items - 1]).tolist() == [items]
 
 
 @settings(max_examples=60, deadline=None)

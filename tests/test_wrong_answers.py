@@ -12,6 +12,7 @@ from test_fuzz import numbers
 from brace_nb.assignment import (
     assign,
     bertscore,
+    line_loss,
     lisascore,
     recurse,
     rounding_losses,
@@ -21,6 +22,7 @@ from brace_nb.assignment import (
     upper_bound,
 )
 from brace_nb.assignment import dickman
+from brace_nb.codes import sign_codes
 from brace_nb.core import checked, floats, normalize, positive
 from brace_nb.evaluation import (
     alignment,
@@ -48,6 +50,7 @@ from brace_nb.evaluation import (
     uniformity,
 )
 from brace_nb.foundations import (
+    barlow_twins_loss,
     batch_ids,
     clip_loss,
     evidence_bound,
@@ -58,8 +61,16 @@ from brace_nb.foundations import (
     siglip_loss,
     supcon_loss,
 )
-from brace_nb.grounding import eot_by_similarity, prequential_losses
-from brace_nb.ndim import MEASURES, cube_loss, gradient_cells, rank_classes, rank_correlation, score
+from brace_nb.grounding import eot_by_similarity, parallelism, prequential_losses
+from brace_nb.ndim import (
+    MEASURES,
+    cross_entropy,
+    cube_loss,
+    gradient_cells,
+    rank_classes,
+    rank_correlation,
+    score,
+)
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(12, 6))
@@ -232,3 +243,67 @@ def test_the_signature_is_held():
             f(x, **(dict(y=x) | wrong))
     with pytest.raises(TypeError, match="has no arguments"):
         checked(other=positive)(len)
+
+
+LARGE = (1e-30, 1.0, 1e18, 1e20, 1e30, 1e37, 5e37)
+
+
+@pytest.mark.parametrize("scale", LARGE)
+def test_parallelism_and_end_tokens_at_any_scale_of_float32(scale):
+    pairs = torch.tensor([[0, 1], [2, 3], [4, 5], [6, 6]])
+    x = torch.tensor(X * scale, dtype=torch.float32)
+    assert parallelism(x, pairs) == pytest.approx(parallelism(x.double() / scale, pairs), abs=1e-6)
+    one_small = torch.cat([x[:4] * 1e-30, x[4:]]) if scale >= 1 else x
+    assert parallelism(one_small, pairs) == pytest.approx(parallelism(x.double() / scale, pairs), abs=1e-6)
+    states, end = x.view(2, 6, 6), x[3]
+    wanted = (states.double() / scale) @ (end.double() / scale)
+    assert eot_by_similarity(states, end).tolist() == wanted.argmax(-1).tolist()
+
+
+def test_end_tokens_beyond_float64_have_a_name():
+    x = torch.tensor(X * 1e200).view(2, 6, 6)
+    with pytest.raises(ValueError, match="products of x and end"):
+        eot_by_similarity(x, x[0, 0])
+
+
+@pytest.mark.parametrize("scale", LARGE[2:])
+def test_barlow_twins_of_large_numbers(scale):
+    x, y = (torch.tensor(v * scale, dtype=torch.float32, requires_grad=True) for v in (X, Y))
+    loss = barlow_twins_loss(x, y)
+    wanted = barlow_twins_loss(*(v.detach().double() / scale for v in (x, y)), eps=0)
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-4)
+    loss.backward()
+    assert x.grad.isfinite().all()
+    same = torch.full((12, 6), 3e38)
+    assert barlow_twins_loss(x.detach() + 0 * same, same).item() == pytest.approx(6)
+
+
+def test_cross_entropy_of_logits_that_no_difference_has():
+    logits = torch.tensor([[3e38, -3e38, 0.0], [1.0, 2.0, -math.inf]], requires_grad=True)
+    target = torch.tensor([[0.5, 0.1, 0.4], [0.3, 0.7, 0.0]])
+    for smoothing in (0.0, 0.1):
+        found = cross_entropy(logits, target, smoothing)
+        wanted = cross_entropy(logits.double(), target.double(), smoothing)
+        assert found.dtype == torch.float32 and torch.allclose(found.double(), wanted, rtol=1e-6)
+        found.sum().backward()
+        assert logits.grad[:, :2].isfinite().all()
+    onehot = torch.tensor([[1.0, 0, 0]])
+    assert cross_entropy(logits[:1], onehot, 0.0) == 0  # nan: 0 times a difference of -inf
+
+
+@pytest.mark.parametrize("scale", (1e-45, 1e-42, 1e-30, 1.0, 1e30, 3e37))
+def test_signs_at_any_scale(scale):
+    x = (X * scale).astype(np.float32)
+    assert (sign_codes(x) == (x > 0)).all()
+    turn = np.linalg.qr(RNG.normal(size=(6, 6)))[0].astype(np.float32)
+    assert (sign_codes(x, rotation=turn) == (x.astype(np.float64) @ turn > 0)).all()
+    tiny = X * 1e-300  # below float32
+    assert (sign_codes(tiny) == (X > 0)).all() and (sign_codes(torch.tensor(tiny)).numpy() == (X > 0)).all()
+
+
+def test_the_truth_of_a_line_loss_is_a_number():
+    truth = torch.eye(3)
+    assert line_loss(truth, truth).isfinite()
+    for bad in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="truth must be finite"):
+            line_loss(truth, truth.masked_fill(truth == 0, bad))

@@ -17,7 +17,7 @@ from ..core import as_tensor, like
 from ..core.arguments import checked, count, floats, integers, within
 
 # %% auto #0
-__all__ = ['upper_bound', 'Assignment', 'certified']
+__all__ = ['upper_bound', 'check_possible', 'Assignment', 'judged', 'certified']
 
 # %% ../../nbs/4_assignment/01h_certificate.ipynb #6cda5e19
 def _check_pairs(x, rows, cols):
@@ -67,6 +67,7 @@ def _judge(x, sign, rows, cols, bound):
     there = rows >= 0
     cells = x.flatten(-2).gather(-1, (rows * x.shape[-1] + cols).clamp(min=0)).double()
     total = torch.where(there, cells, 0.0).sum(-1)
+    total[~there.any(-1)] = math.nan  # no pair is no answer, and not a total of 0
     valid = (there.sum(-1) == min(x.shape[-2:])) & total.isfinite()
     if bound is None:
         bound = upper_bound(x * sign)
@@ -83,7 +84,7 @@ def _tighten(sign, sweeps, x, rows, cols, total, gap):
         gap[at] = torch.minimum(gap[at], (bound - sign * total[at]).clamp(min=0))
 
 # %% ../../nbs/4_assignment/01h_certificate.ipynb #e8028fdc
-def _check_possible(x, sign):
+def check_possible(x, sign):
     "Raise ValueError if a single matrix (1, h, w) has no assignment without a forbidden cell."
     x = as_tensor(x).cpu()
     if not (x == -sign * math.inf).any():
@@ -96,15 +97,25 @@ def _check_possible(x, sign):
         )
 
 
+def _array(a):
+    "Numbers of any kind and device as an array."
+    if isinstance(a, np.ndarray):
+        return a
+    a = as_tensor(a).detach().cpu()
+    return np.asarray(a.double() if a.is_floating_point() else a)
+
+
 def _without_limited(rows, cols, costs):
     "Pairs without those that are worth nothing under the limit, -1 in their places, and their total."
-    rows, cols = as_tensor(rows), as_tensor(cols)
-    x = as_tensor(costs.given, "a cost").detach().double().reshape(costs.x.shape)
-    picked = x.flatten(-2).gather(-1, (rows * x.shape[-1] + cols).clamp(min=0))
+    rows, cols, x = map(_array, (rows, cols, costs.given))
+    x = x.reshape(costs.x.shape)
+    picked = x[np.arange(len(x))[:, None], rows, cols].astype(np.float64)
     kept = (rows >= 0) & (costs.sign * (picked - costs.limit) > 0)
-    order = (~kept).to(torch.uint8).argsort(dim=-1, stable=True)
-    pairs = [torch.where(kept, a, -1).gather(-1, order) for a in (rows, cols)]
-    return *pairs, torch.where(kept, picked, 0.0).sum(-1)
+    if kept.all():
+        return rows, cols, torch.from_numpy(picked).sum(-1).numpy()
+    order = (~kept).argsort(axis=-1, kind="stable")
+    pairs = [np.take_along_axis(np.where(kept, a, -1), order, -1) for a in (rows, cols)]
+    return *pairs, torch.from_numpy(np.where(kept, picked, 0.0)).sum(-1).numpy()
 
 # %% ../../nbs/4_assignment/01h_certificate.ipynb #16df07d7
 class Assignment(NamedTuple):
@@ -117,28 +128,27 @@ class Assignment(NamedTuple):
     gap: Tensor | np.ndarray  # At most this far from the optimum, float64, shape (...); NaN if not valid
 
 
-def _shaped(field, costs):
-    "A field in the shape and the kind of the cost that was given."
-    field = as_tensor(field)
-    return like(field.reshape((*costs.lead, *field.shape[1:])), costs.given)
-
-
-def certified(found, costs, sweeps):
-    "The answer to costs (`Costs`) from what a method found."
+def judged(found, costs, sweeps):
+    "Pairs (B, n), totals and gaps (B) for costs (`Costs`) from what a method found, and the worst status."
     rows, cols, bound, total, gap, status = found  # a kernel has judged; else total and gap are None
     if total is None:
         total, gap = _judge(costs.x, costs.sign, rows, cols, bound)
-    if status and not costs.lead and gap[0] != gap[0]:
-        _check_possible(costs.x, costs.sign)
     if sweeps:
         count(sweeps, "sweeps")
         _tighten(costs.sign, sweeps, *map(as_tensor, (costs.x, rows, cols, total, gap)))
+    return rows, cols, total, gap, status
+
+
+def certified(answer, costs):
+    "The answer of `judged` in the shape and the kind of the cost that was given."
+    rows, cols, total, gap, _ = answer
     if costs.limit is not None:
         rows, cols, total = _without_limited(rows, cols, costs)
-    if isinstance(costs.given, Tensor) or isinstance(rows, Tensor):
-        return Assignment(*(_shaped(f, costs) for f in (rows, cols, gap == gap, total, gap)))
-    if costs.lead:
-        rows, cols, total, gap = (f.reshape((*costs.lead, *f.shape[1:])) for f in (rows, cols, total, gap))
-    else:
-        rows, cols, total, gap = rows[0], cols[0], total[0], gap[0]
-    return Assignment(rows, cols, gap == gap, total, gap)
+        gap = _array(gap)
+    if not costs.lead and isinstance(rows, np.ndarray) and not isinstance(costs.given, Tensor):
+        return Assignment(rows[0], cols[0], gap[0] == gap[0], total[0], gap[0])
+    fields = [f.reshape((*costs.lead, *f.shape[1:])) for f in (rows, cols, gap == gap, total, gap)]
+    if isinstance(costs.given, Tensor):
+        device = costs.given.device
+        fields = [torch.from_numpy(f).to(device) if isinstance(f, np.ndarray) else f for f in fields]
+    return Assignment(*(like(f, costs.given) for f in fields))

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import as_tensor
+from ..core import as_tensor, like
 from ..core.arguments import number
 
 # %% auto #0
-__all__ = ['check_cost', 'is_sparse', 'dense_cost', 'solve_sparse', 'Costs', 'read_costs']
+__all__ = ['check_cost', 'is_sparse', 'dense_cost', 'solve_sparse', 'Costs', 'without_padding', 'sizes_without_forbidden',
+           'readable_array', 'read_costs']
 
 # %% ../../nbs/4_assignment/01j_costs.ipynb #9957941e
 def _where(mask):
@@ -43,12 +44,8 @@ def _check_entries(x, maximize):
         )
 
 # %% ../../nbs/4_assignment/01j_costs.ipynb #991dd66f
-def check_cost(
-    cost: Tensor | np.ndarray,  # Costs or scores, shape (..., h, w), any real dtype
-    maximize: bool = False,  # Is a large value good? Then -inf forbids a cell, else +inf
-    empty: bool = False,  # Are matrices without a row or a column allowed?
-) -> Tensor:  # The same numbers as a tensor, detached
-    "Raise ValueError unless every matrix can be assigned as far as its entries tell."
+def _matrices(cost, empty):
+    "Costs as a tensor; ValueError unless it has rows and columns."
     x = as_tensor(cost, "a cost").detach()
     if x.ndim < 2:
         raise ValueError(
@@ -58,6 +55,16 @@ def check_cost(
         raise ValueError(
             f"a cost needs a row and a column at least; got shape {tuple(x.shape)}. Leave empty matrices out."
         )
+    return x
+
+
+def check_cost(
+    cost: Tensor | np.ndarray,  # Costs or scores, shape (..., h, w), any real dtype
+    maximize: bool = False,  # Is a large value good? Then -inf forbids a cell, else +inf
+    empty: bool = False,  # Are matrices without a row or a column allowed?
+) -> Tensor:  # The same numbers as a tensor, detached
+    "Raise ValueError unless every matrix can be assigned as far as its entries tell."
+    x = _matrices(cost, empty)
     # a finite sum has finite terms; float8 has no comparisons
     if x.is_floating_point() and not (x.itemsize > 2 and x.sum().isfinite()):
         _check_entries(x.float() if x.itemsize == 1 else x, maximize)
@@ -65,8 +72,11 @@ def check_cost(
 
 # %% ../../nbs/4_assignment/01j_costs.ipynb #25070f77
 def _limited(cost, limit, sign):
-    "Costs minus the limit, 0 where a pair is not worth it (sign -1: costs; 1: scores), as a tensor."
+    "Costs minus the limit, 0 where a pair is not worth it (sign -1: costs; 1: scores)."
     number(limit, "cost_limit")
+    if isinstance(cost, np.ndarray) and cost.dtype in _IN_PLACE:
+        x = cost - float(limit)
+        return np.maximum(x, 0, out=x) if sign > 0 else np.minimum(x, 0, out=x)
     x = as_tensor(cost, "a cost").detach()
     x = x.float() if x.is_floating_point() and x.itemsize < 4 else x if x.is_floating_point() else x.double()
     return (x - limit).clamp(min=0) if sign > 0 else (x - limit).clamp(max=0)
@@ -177,25 +187,66 @@ class Costs(NamedTuple):
 
     x: Any  # Matrices (B, h, w): an array of the CPU that is not checked yet, or a checked tensor
     sign: float  # 1 for scores, where -inf forbids a cell; -1 for costs, where +inf does
-    lead: list  # Leading axes of what was given; empty for a single matrix
+    lead: tuple  # Leading axes of what was given; empty for a single matrix
     given: Any  # What was given, made full
     limit: float | None = None  # A pair that costs more is not made; `x` is then what pairs are worth
     sparse: bool = False  # Is `x` a sparse matrix of SciPy?
+    sizes: Any = None  # Rows and columns of every matrix, (B, 2), where others are padding
 
 
+def _sizes_of(sizes, shape):
+    "Rows and columns of every matrix (B, 2), from those or from the columns alone."
+    sizes = np.asarray(as_tensor(sizes, "sizes").cpu())
+    if sizes.shape == shape[:-2]:
+        sizes = np.stack([np.full_like(sizes, shape[-2]), sizes], -1)
+    if sizes.dtype.kind not in "iu" or sizes.shape != (*shape[:-2], 2):
+        raise ValueError(
+            f"sizes must be whole numbers, rows and columns (or columns) for each matrix of {tuple(shape)}; "
+            f"got {sizes.dtype} of shape {sizes.shape}."
+        )
+    if ((sizes < 0) | (sizes > shape[-2:])).any():
+        raise ValueError(
+            f"sizes must be from 0 to {tuple(shape[-2:])}; got {sizes.reshape(-1, 2).tolist()[:5]}."
+        )
+    return sizes.reshape(-1, 2)
+
+
+def without_padding(x, sizes):
+    "Matrices (..., h, w) with 0 in the rows and columns that are padding."
+    height, width = torch.from_numpy(sizes).to(x.device)[:, :, None, None].unbind(1)
+    row, column = (torch.arange(n, device=x.device) for n in x.shape[-2:])
+    inside = (row[:, None] < height) & (column < width)
+    return torch.where(inside.reshape(x.shape), x, 0)
+
+
+def sizes_without_forbidden(x, sign):
+    "Sizes (B, 2) of matrices (B, h, w) without last lines that are all forbidden; None when none ends so."
+    forbidden = -sign * math.inf
+    if not (x[:, -1, -1] == forbidden).any():
+        return None
+    allowed, sizes = as_tensor(x) != forbidden, []
+    for lines in (allowed.any(2), allowed.any(1)):
+        last = (lines * torch.arange(1, lines.shape[1] + 1, device=lines.device)).amax(1)
+        sizes.append(torch.where(last > 0, last, lines.shape[1]))  # without an allowed cell it stays as it is
+    return torch.stack(sizes, 1).cpu().numpy()
+
+# %% ../../nbs/4_assignment/01j_costs.ipynb #reading1
 _IN_PLACE = np.dtype("f8"), np.dtype("f4")  # in the byte order of the machine
 
 
-def _array(cost):
-    "The array that a kernel can read where it lies; None for other costs."
-    if type(cost) is not np.ndarray:
-        if not isinstance(cost, Tensor) or cost.layout != torch.strided or cost.device.type != "cpu":
+def readable_array(cost):
+    "The numbers of the CPU that a kernel can read, as an array; None for other costs."
+    if isinstance(cost, Tensor):
+        if (
+            not cost.is_cpu
+            or cost.layout != torch.strided
+            or cost.dtype not in (torch.float64, torch.float32)
+        ):
             return None
-        if cost.dtype not in (torch.float64, torch.float32):
-            return None
-        cost = cost.detach().numpy()
-    readable = cost.dtype in _IN_PLACE and cost.ndim > 1 and cost.flags.carray and cost.size
-    return cost if readable else None
+        cost = cost.numpy(force=True)
+    elif type(cost) is not np.ndarray:
+        return None
+    return cost if cost.dtype in _IN_PLACE and cost.ndim > 1 else None
 
 
 def read_costs(
@@ -204,14 +255,26 @@ def read_costs(
     limit: float | None = None,  # As `cost_limit` of `assign`
     in_place: bool = False,  # Will a kernel read them?
     sparse: bool = False,  # Does the method take sparse matrices of SciPy?
+    sizes: Any = None,  # As `sizes` of `assign`
 ) -> Costs:  # What the methods read
     "Every kind of cost as matrices in a row, read and checked once."
-    given, x = cost, _array(cost) if in_place and limit is None else None
+    given, x = cost, readable_array(cost) if in_place else None
     if x is None:
         if sparse and limit is None and is_sparse(cost):
-            return Costs(cost, sign, [], cost, sparse=True)
+            return Costs(cost, sign, (), cost, sparse=True)
         given = dense_cost(cost, sign)
+        x = readable_array(given) if in_place and given is not cost else None
+    if x is None:
+        if sizes is not None:
+            x = _matrices(given, empty=True)
+            given = like(without_padding(x, _sizes_of(sizes, x.shape)), given)
         x = check_cost(given if limit is None else _limited(given, limit, sign), sign > 0, empty=True)
         x = x.double() if not x.is_floating_point() else x.float() if x.itemsize < 4 else x
-    *lead, h, w = x.shape
-    return Costs(x.reshape(math.prod(lead), h, w), sign, lead, given, limit)
+    elif limit is not None:
+        x = np.ascontiguousarray(_limited(x, limit, sign))
+    elif not x.flags.carray:
+        x = x.copy()
+    shape = x.shape
+    sizes = None if sizes is None else _sizes_of(sizes, shape)
+    x = x[None] if len(shape) == 2 else x.reshape((math.prod(shape[:-2]), *shape[-2:]))
+    return Costs(x, sign, shape[:-2], given, limit, False, sizes)

@@ -14,7 +14,7 @@ import torch
 from ..core import parallel_map
 
 # %% auto #0
-__all__ = ['FEW_NUMBERS', 'compiled', 'in_pieces', 'run_kernel']
+__all__ = ['FEW_NUMBERS', 'compiled', 'in_pieces', 'run_kernel', 'run_ragged']
 
 # %% ../../nbs/4_assignment/01c_driver.ipynb #c1a5d0aa
 @cache
@@ -64,7 +64,31 @@ def run_kernel(
     solve, (B, h, w) = compiled(name), c.shape
     pairs, facts = np.empty((2, B, min(h, w)), np.int64), np.empty((2, B))
 
-    arguments = c, sign, count, weight, pairs, facts
     if c.size <= FEW_NUMBERS:
-        return pairs, facts, solve(*arguments, 0, B)
-    return pairs, facts, in_pieces(partial(solve, *arguments), B, h * w)
+        return pairs, facts, solve(c, sign, count, weight, pairs, facts, 0, B)
+    return pairs, facts, in_pieces(partial(solve, c, sign, count, weight, pairs, facts), B, h * w)
+
+# %% ../../nbs/4_assignment/01c_driver.ipynb #ragged12
+def run_ragged(
+    flat: np.ndarray,  # All numbers, float32 or float64, contiguous
+    heights: np.ndarray | int,  # Rows of each matrix
+    widths: np.ndarray,  # Columns of each
+    strides: np.ndarray | int,  # From a row to the next one
+    jumps: np.ndarray | int,  # From the first cell of a matrix to that of the next one
+    sign: float,  # 1 to maximize, -1 to minimize
+) -> tuple:  # Pairs (2, all), how many each matrix has, total and gap (2, B), and the worst status
+    "Solve matrices of different shapes exactly."
+    layout = np.empty((4, len(widths)), np.int64)
+    layout[0], layout[1], layout[2], layout[3] = heights, widths, strides, jumps
+    counts = np.minimum(layout[0], layout[1]).tolist()
+    pairs, facts = np.empty((2, sum(counts)), np.int64), np.empty((2, len(counts)))
+    solve = compiled("solve_ragged")
+    if flat.size <= FEW_NUMBERS:
+        return pairs, counts, facts, solve(flat, layout, sign, pairs, facts, 0, len(counts))
+    size = max(1, int(layout[0] @ layout[1]) // len(counts))
+    return (
+        pairs,
+        counts,
+        facts,
+        in_pieces(partial(solve, flat, layout, sign, pairs, facts), len(counts), size),
+    )

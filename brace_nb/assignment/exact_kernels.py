@@ -13,23 +13,24 @@ _compiled, _uncounted = numba.njit(**_settings), numba.njit(**_settings, _nrt=Fa
 _inlined = numba.njit(**_settings, inline="always")
 
 # %% auto #0
-__all__ = ['solve_exact', 'solve_prices']
+__all__ = ['solve_exact', 'solve_ragged', 'solve_prices']
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
 @_inlined
 def _read_costs(c, weight, flip, s):
     "s = weight * c, transposed when `flip`; 0: all finite, 1: some +inf (forbidden), 2: NaN or -inf."
-    odd, status = 0, 0
+    odd = wrong = 0
     for i in range(s.shape[0]):
         for j in range(s.shape[1]):
             x = weight * (c[j, i] if flip else c[i, j])
             s[i, j] = x
             odd += x - x != 0
-    if odd:
-        for i in range(s.shape[0]):
-            for j in range(s.shape[1]):
-                status = max(status, 0 if s[i, j] - s[i, j] == 0 else 1 if s[i, j] == np.inf else 2)
-    return status
+    if not odd:
+        return 0
+    for i in range(s.shape[0]):
+        for j in range(s.shape[1]):
+            wrong += not s[i, j] > -np.inf
+    return 2 if wrong else 1
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #1517c447
 @_inlined
@@ -84,7 +85,11 @@ def _lower_prices(c, x, y, v, d, free, n_free):
         at += 1
         tries += 1
         u1, j1, u2 = _two_least(c, i, v, d)
-        other, price = y[j1], v[j1] - (u2 - u1)
+        if u2 == np.inf and (u1 == np.inf or y[j1] >= 0):
+            free[kept] = i  # its only column is taken
+            kept += 1
+            continue
+        other, price = y[j1], v[j1] - (u2 - u1) if u2 < np.inf else v[j1]
         lowers = price < v[j1]
         if tries < v.size:
             if lowers:
@@ -186,11 +191,13 @@ def _dual_bound(c, x, v, d):
 
 @_inlined
 def _begin(c, x, y, v, d, before, free):
-    "Columns take their cheapest rows, rows bid; returns how many rows stay free."
+    "Columns take their cheapest rows, rows bid; returns how many rows stay free, -1 when infeasible."
     n_free = 0
     if c.shape[0] == c.shape[1]:
         _cheapest_rows(c, v, before)
         for j in range(v.size - 1, -1, -1):
+            if v[j] == np.inf:  # a column without an allowed cell
+                return -1
             if x[before[j]] < 0:
                 x[before[j]] = j
                 y[j] = before[j]
@@ -204,7 +211,7 @@ def _begin(c, x, y, v, d, before, free):
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #075c05ad
 @_uncounted
-def _exact(c, x, forbidden, v, d, length, price, y, before, done, free):
+def _exact(c, x, v, d, length, price, y, before, done, free):
     "Column of every row of c (rows <= columns, float64) at the least sum; a dual bound, NaN when infeasible."
     for i in range(x.size):
         x[i] = -1
@@ -213,8 +220,10 @@ def _exact(c, x, forbidden, v, d, length, price, y, before, done, free):
         y[j] = -1
         v[j] = 0.0
     n_free = x.size
-    if not forbidden and v.size > 1:
+    if v.size > 1:
         n_free = _begin(c, x, y, v, d, before, free)
+    if n_free < 0:
+        return np.nan
     for f in range(n_free):
         j = _shortest_path(c, free[f], y, v, d, before, done, length, price)
         if j < 0:
@@ -259,16 +268,16 @@ def _parts(numbers, places):
 
 @_uncounted
 def _solve(c, sign, numbers, places, rows, cols):
-    "Pairs of one matrix (h, w), -1 where it has none; its status, total and gap, which is NaN for none."
+    "Pairs of one matrix (h, w), -1 where it has none; its status (0: solved), total and gap (NaN for none)."
     flip = c.shape[0] > c.shape[1]
     s, x, v, d, length, price, y, before, done, free = _parts(numbers, places)
     status = _read_costs(c, -sign, flip, s)
-    bound = np.nan if status == 2 else -_exact(s, x, status == 1, v, d, length, price, y, before, done, free)
+    bound = np.nan if status == 2 else -_exact(s, x, v, d, length, price, y, before, done, free)
     if np.isnan(bound):
         rows[:], cols[:] = -1, -1
-        return status, 0.0, np.nan
+        return status, np.nan, np.nan
     total, gap = _write_exact(c, sign, x, flip, bound, before, rows, cols)
-    return status, total, gap
+    return status if np.isnan(gap) else 0, total, gap
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #room0001
 @_uncounted
@@ -288,6 +297,30 @@ def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
     h, w = c.shape[1:]
     numbers, places = _room(min(h, w), max(h, w))
     return _solve_each(c, sign, numbers, places, pairs, facts, start, stop)
+
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #ragged02
+@_compiled
+def solve_ragged(flat, layout, sign, pairs, facts, start, stop):
+    "Pairs (2, all), total and gap (2, B) of matrices start..stop of a layout (4, B); the worst status."
+    worst, most, longest, offset, first = 0, 0, 0, 0, 0
+    for b in range(start, stop):
+        h, w = layout[0, b], layout[1, b]
+        most, longest = max(most, (min(h, w) + 4) * max(h, w)), max(longest, h, w)
+    numbers, places = np.empty(most), np.empty(5 * longest, np.int64)
+    for b in range(start):
+        offset += layout[3, b]
+        first += min(layout[0, b], layout[1, b])
+    for b in range(start, stop):
+        h, w, stride, jump = layout[:, b]
+        short, long = min(h, w), max(h, w)
+        c = np.lib.stride_tricks.as_strided(flat[offset:], (h, w), (stride * flat.itemsize, flat.itemsize))
+        own_numbers = numbers[: (short + 4) * long].reshape((short + 4, long))
+        own_places = places[: 5 * long].reshape((5, long))
+        rows, cols = pairs[0, first : first + short], pairs[1, first : first + short]
+        status, total, gap = _solve(c, sign, own_numbers, own_places, rows, cols) if short else (0, 0.0, 0.0)
+        facts[0, b], facts[1, b] = total, gap
+        worst, offset, first = max(worst, status), offset + jump, first + short
+    return worst
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #b4f10f55
 @_compiled

@@ -237,7 +237,7 @@ def _write(c, sign, found, flip, bound, owner, rows, cols):
             n += 1
     rows[n:], cols[n:] = -1, -1
     valid = n == rows.size and abs(total) < np.inf
-    return total, max(0.0, bound - sign * total) if valid else np.nan
+    return total if n else np.nan, max(0.0, bound - sign * total) if valid else np.nan
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #ce010425
 @_inlined

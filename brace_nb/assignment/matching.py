@@ -5,6 +5,7 @@
 # %% ../../nbs/4_assignment/01i_matching.ipynb #a67c56ae
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,9 @@ import torch
 from torch import Tensor
 
 from .certificate import Assignment
-from .costs import check_cost, dense_cost
+from .costs import check_cost, dense_cost, read_costs, readable_array
 from .driver import compiled
+from .methods import method_of
 from .solvers import assign
 from ..core import as_tensor, like
 from ..core.arguments import array, checked, many, one_of, positive, whole
@@ -22,18 +24,73 @@ from ..core.arguments import array, checked, many, one_of, positive, whole
 __all__ = ['match_batch', 'assign_many', 'PricedAssignment', 'priced_assignment', 'costs_to_scores']
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #9f053c3e
+def _whole_sizes(sizes):
+    "Sizes as an array; ValueError unless they are whole numbers >= 0."
+    found = np.asarray(sizes)
+    if found.ndim != 1 or found.dtype.kind not in "iub" or min(found.tolist(), default=0) < 0:
+        for n in sizes:
+            whole(n, "a size", 0, "a whole number >= 0")
+    return found.astype(np.int64)
+
+
 def _check_matching(x, sizes, mask):
     "Raise ValueError unless costs, sizes and mask fit each other."
-    if x.ndim != 3 or len(sizes) != len(x) or min(sizes, default=0) < 0 or sum(sizes) != x.shape[-1]:
+    if x.ndim != 3 or len(sizes) != len(x) or sum(sizes.tolist()) != x.shape[-1]:
         raise ValueError(
             "`cost` has the shape (images, queries, annotations) and `sizes` one number >= 0 per image "
-            f"that sum to the annotations; got {tuple(x.shape)} and {sizes}."
+            f"that sum to the annotations; got {tuple(x.shape)} and {sizes.tolist()}."
         )
     if mask == "batch" and x.shape[1] < x.shape[2]:
         raise ValueError(
             f"with one query per annotation of the batch there must be {x.shape[2]} queries; "
             f"got {x.shape[1]}. Use mask='image'."
         )
+
+# %% ../../nbs/4_assignment/01i_matching.ipynb #lists001
+def _solve_list(costs, ragged, sign):
+    "What `run_ragged` finds for matrices (`Costs`, one each) that are laid behind each other."
+    parts = [c.x if isinstance(c.x, np.ndarray) else c.x.cpu().numpy() for c in costs]
+    heights, widths = np.array([p.shape[1:] for p in parts], np.int64).reshape(-1, 2).T
+    flat = np.concatenate([np.empty(0, np.float32), *(p.reshape(-1) for p in parts)])
+    return ragged(flat, heights, widths, widths, heights * widths, sign)
+
+
+def _split(pairs, counts, device):
+    "Rows and columns of every matrix: arrays, or tensors when a device is given."
+    moved = device is not None and device.type != "cpu"
+    rows, cols = torch.from_numpy(pairs).to(device) if moved else pairs
+    stops = list(accumulate(counts))
+    found = [(rows[start:stop], cols[start:stop]) for start, stop in zip([0, *stops], stops)]
+    if device is None or moved:
+        return found
+    return [(torch.from_numpy(r), torch.from_numpy(c)) for r, c in found]
+
+# %% ../../nbs/4_assignment/01i_matching.ipynb #images01
+def _check_images(x, sizes, maximize, impossible):
+    "Raise ValueError that names the images with bad costs, or those without a matching."
+    images = torch.arange(len(x), device=x.device)
+    own = images[:, None] == images.repeat_interleave(torch.from_numpy(sizes).to(x.device))
+    check_cost(torch.where(own[:, None], x, 0), maximize)
+    if impossible:
+        raise ValueError(
+            f"every annotation needs an allowed query of its own; got images {impossible[:5]} without "
+            "such a matching. Give forbidden cells a large finite cost."
+        )
+
+
+def _match_at_once(cost, sizes, ragged, maximize=False):
+    "Pairs of every image by one kernel."
+    (_, Q, A), c, sign = cost.shape, readable_array(cost), 1.0 if maximize else -1.0
+    if c is not None and c.flags.carray:
+        pairs, counts, facts, status = ragged(c.reshape(-1), Q, sizes, A, sizes + Q * A, sign)
+    else:
+        own = (cost[b, :, stop - n : stop] for b, (n, stop) in enumerate(zip(sizes, sizes.cumsum())))
+        pairs, counts, facts, status = _solve_list(
+            [read_costs(c, sign, None, True) for c in own], ragged, sign
+        )
+    if status:  # an image has a bad cost or no matching
+        _check_images(as_tensor(cost).detach(), sizes, maximize, np.flatnonzero(np.isnan(facts[1])).tolist())
+    return _split(pairs, counts, cost.device if isinstance(cost, Tensor) else None)
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #726f6c94
 def _match_images(own, sizes, method, options):
@@ -42,9 +99,14 @@ def _match_images(own, sizes, method, options):
     for n in sorted(set(sizes) - {0}):
         images = [b for b, size in enumerate(sizes) if size == n]
         costs = torch.stack([own[b] for b in images])
-        a = assign(costs, method=method, **options)
+        whole_size = np.tile(costs.shape[1:], (len(images), 1))  # columns of forbidden cells are no padding
+        a = assign(costs, method=method, sizes=whole_size, **options)
         if not a.valid.all():
-            bad = [b for b, possible in zip(images, assign(costs).valid.tolist()) if not possible]
+            bad = [
+                b
+                for b, possible in zip(images, assign(costs, sizes=whole_size).valid.tolist())
+                if not possible
+            ]
             if bad:
                 raise ValueError(
                     f"every annotation needs an allowed query of its own; got images {bad[:5]} without "
@@ -74,11 +136,12 @@ def match_batch(
     **options,  # Further arguments of `assign`
 ) -> list[tuple]:  # Per image (queries, annotations counted within the image), ordered by query
     "Match queries to annotations for a whole batch (thesis 6.4.7.3; `HungarianMatcher` of DETR)."
-    for n in sizes:
-        whole(n, "a size", 0, "a whole number >= 0")
-    x, sizes = as_tensor(cost, "cost").detach(), [int(n) for n in sizes]
+    x, sizes = cost if type(cost) is np.ndarray else as_tensor(cost, "cost"), _whole_sizes(sizes)
     _check_matching(x, sizes, mask)
-    starts = np.cumsum([0, *sizes])
+    ragged = method_of(method).ragged
+    if ragged and mask == "image" and options.keys() <= {"maximize"}:
+        return _match_at_once(x, sizes, ragged, **options)
+    x, sizes, starts = as_tensor(x).detach(), sizes.tolist(), np.cumsum([0, *sizes])
     own = [x[b, :, starts[b] : starts[b + 1]] for b in range(len(x))]
     if mask == "batch" and x.shape[2]:
         out = _match_together(own, starts, method, options)
@@ -95,6 +158,20 @@ def _shape_and_kind(cost):
     return cost.shape, cost.dtype, isinstance(cost, Tensor), device
 
 
+def _assign_at_once(costs, ragged, sign):
+    "Answers to costs (`Costs`, one matrix each) by one kernel."
+    pairs, counts, facts, status = _solve_list(costs, ragged, sign)
+    if status == 2:
+        for c in costs:
+            check_cost(c.x[0], sign > 0)
+    fields, found = (facts[1] == facts[1], *facts), {}
+    devices = [c.given.device if isinstance(c.given, Tensor) else None for c in costs]
+    for device in set(devices):
+        own = [torch.from_numpy(f).to(device).unbind() if device else f for f in fields]
+        found[device] = list(zip(_split(pairs, counts, device), *own))
+    return [Assignment(*found[device][i][0], *found[device][i][1:]) for i, device in enumerate(devices)]
+
+
 @checked(costs=many)
 def assign_many(
     costs: list,  # Matrices (h, w) of any shapes, each as `assign` takes it
@@ -102,7 +179,13 @@ def assign_many(
     method: str = "exact",  # A key of `METHODS`
     **options,  # Further arguments of `assign`
 ) -> list[Assignment]:  # One answer a matrix, in their order
-    "Assign a list of matrices; those of one shape are solved together."
+    "Assign a list of matrices at once; one that has no assignment gets `valid` False and a total of NaN."
+    entry, sign = method_of(method), 1.0 if maximize else -1.0
+    if entry.ragged and not options:
+        read = [read_costs(c, sign, None, True, entry.sparse is not None) for c in costs]
+        alone = [bool(c.sparse or c.lead) for c in read]
+        answers = iter(_assign_at_once([c for c, a in zip(read, alone) if not a], entry.ragged, sign))
+        return [assign(c, maximize, method) if a else next(answers) for c, a in zip(costs, alone)]
     groups, out = {}, [None] * len(costs)
     for i, cost in enumerate(costs):
         kind = _shape_and_kind(cost)
@@ -112,7 +195,8 @@ def assign_many(
             out[at[0]] = assign(costs[at[0]], maximize, method, **options)
             continue
         stack = torch.stack if isinstance(costs[at[0]], Tensor) else np.stack
-        answer = assign(stack([costs[i] for i in at]), maximize, method, **options)
+        whole_size = np.tile(costs[at[0]].shape, (len(at), 1))  # forbidden cells are no padding
+        answer = assign(stack([costs[i] for i in at]), maximize, method, sizes=whole_size, **options)
         for k, i in enumerate(at):
             out[i] = Assignment(*(field[k] for field in answer))
     return out

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .costs import check_cost, solve_sparse
-from .driver import run_kernel
+from .driver import run_kernel, run_ragged
 from .fused_kernels import can_fuse, fused_recursive
 from .recursion import recursed
 from brace_nb.assignment.selections import (
@@ -58,6 +58,7 @@ class AssignmentMethod(Entry):
         None  # Options -> name, count and weight of the kernel that does all of it, or None
     )
     sparse: Callable | None = None  # (sparse matrix, sign) -> what `find` returns
+    ragged: Callable | None = None  # Solves matrices of different sizes at once, as `run_ragged`
     soft: Callable | None = None  # The soft matrix behind it, for a straight-through gradient
     parameters: dict = field(default_factory=dict)  # Name of an option -> `Parameter`
     valid: bool = False  # Always a full valid assignment (without forbidden cells)?
@@ -144,6 +145,7 @@ def run_plan(costs, name, count, weight):
     source="Jonker and Volgenant 1987; thesis 'stock'",
     kernel=lambda o: ("solve_exact", 0, 0.0),
     sparse=solve_sparse,
+    ragged=run_ragged,
     valid=True,
     exact=True,
 )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.arguments import checked, floats, positive, size, tensor
+from ..core.arguments import check_finite, checked, floats, positive, size, tensor
 from ..core.registry import Registry
 
 # %% auto #0
@@ -158,6 +158,7 @@ def line_loss(
     truth: Tensor,  # Assignment with a cell in every short line, 0/1, shape (..., h, w)
 ) -> Tensor:  # Mean over short lines and batch
     "Cross-entropy of every short line (columns when square) against its own cell."
+    check_finite(truth, "truth")
     if y.shape[-2] >= y.shape[-1]:
         y, truth = y.mT, truth.mT
     own = truth.to(torch.uint8).argmax(-1)

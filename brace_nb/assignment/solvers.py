@@ -8,14 +8,74 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from .certificate import Assignment, certified
-from .costs import read_costs
+from .certificate import Assignment, certified, check_possible, judged
+from .costs import check_cost, read_costs, sizes_without_forbidden, without_padding
 from .methods import full_signature, method_of
+from ..core import as_tensor
 
 # %% auto #0
 __all__ = ['assign']
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #sized001
+def _ragged(entry, costs):
+    "Answers of matrices with padding by one kernel, where they lie."
+    x, (height, width) = np.ascontiguousarray(as_tensor(costs.x).cpu()), costs.sizes.T
+    B, h, w = x.shape
+    found, counts, facts, status = entry.ragged(x.reshape(-1), height, width, w, h * w, costs.sign)
+    if status == 2:  # a cell is NaN or infinite
+        check_cost(without_padding(torch.from_numpy(x), costs.sizes), costs.sign > 0)
+    pairs = np.full((2, B, min(h, w)), -1)
+    pairs[:, np.arange(min(h, w)) < np.reshape(counts, (B, 1))] = found
+    return *pairs, *facts, status
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #sized002
+def _put(answer, at, again):
+    "The answer (pairs, totals and gaps of a batch as arrays) with that of the matrices `at` in its place."
+    pairs, facts = answer
+    found = [np.asarray(as_tensor(f).cpu()) for f in again[:4]]
+    wider = max(0, found[0].shape[1] - pairs.shape[2])
+    pairs = np.pad(pairs, ((0, 0), (0, 0), (0, wider)), constant_values=-1)
+    pairs[:, at] = -1
+    pairs[:, at, : found[0].shape[1]] = found[:2]
+    facts[:, at] = found[2:]
+    return pairs, facts
+
+
+def _by_size(entry, costs, plan, options, sweeps):
+    "Answers of matrices with padding: all at once where the method can, else those of one size together."
+    if entry.ragged:
+        return _ragged(entry, costs)
+    sizes, group = np.unique(costs.sizes, axis=0, return_inverse=True)
+    B, h, w = costs.x.shape
+    answer = np.full((2, B, min(h, w)), -1), np.empty((2, B))
+    for k, (height, width) in enumerate(sizes):
+        at = np.flatnonzero(group.reshape(-1) == k)
+        part = costs._replace(x=as_tensor(costs.x)[at, :height, :width], lead=(len(at),), sizes=None)
+        answer = _put(answer, at, judged(entry.find(part, plan, options), part, sweeps))
+    return *answer[0], *answer[1], 1
+
+# %% ../../nbs/4_assignment/01_solvers.ipynb #sized003
+def _without_answer(answer, entry, costs, plan, options, sweeps):
+    "A single matrix without an assignment is an error; one of a batch may end in padding and have one."
+    at = np.flatnonzero(np.isnan(np.asarray(as_tensor(answer[3]).cpu())))
+    if not len(at):
+        return answer
+    if not costs.lead:
+        h, w = costs.x.shape[1:] if costs.sizes is None else costs.sizes[0]
+        check_possible(costs.x[:, :h, :w], costs.sign)
+    x = costs.x[at]
+    sizes = sizes_without_forbidden(x, costs.sign) if costs.lead and costs.sizes is None else None
+    if sizes is None:
+        return answer
+    part = costs._replace(x=x, lead=(len(at),), sizes=sizes)
+    fields = [np.asarray(as_tensor(f).cpu()) for f in answer[:4]]
+    pairs, facts = _put(
+        (np.stack(fields[:2]), np.stack(fields[2:])), at, _by_size(entry, part, plan, options, sweeps)
+    )
+    return *pairs, *facts, 1
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #546c430a
 def assign(
@@ -24,6 +84,8 @@ def assign(
     maximize: bool = False,  # Are these scores, of which more is better?
     method: str | Callable = "exact",  # A key of `METHODS`, or a function from scores (B, h, w) to scores
     *,
+    sizes=None,  # Rows and columns that are no padding (..., 2), or columns (...); not given: cells in
+    # the last rows and columns of a matrix of a batch that are all forbidden are padding
     sweeps: int = 0,  # Price sweeps that tighten the certificate of an approximate method
     cost_limit: float | None = None,  # Pairs that cost more are not made (maximizing: that score less)
     **options,  # Of the methods (`option_table()`): select, steps, factor, lookahead, temperature, noise, ...
@@ -32,9 +94,15 @@ def assign(
     entry, sign = method_of(method), 1.0 if maximize else -1.0
     options = entry.options(options)
     plan = entry.plan(options)
-    costs = read_costs(cost, sign, cost_limit, plan is not None, entry.sparse is not None)
-    found = entry.find(costs, plan, options)
-    return certified(found, costs, 0 if entry.exact else sweeps)
+    costs = read_costs(cost, sign, cost_limit, plan is not None, entry.sparse is not None, sizes)
+    sweeps = 0 if entry.exact else sweeps
+    if sizes is None:
+        answer = judged(entry.find(costs, plan, options), costs, sweeps)
+    else:
+        answer = _by_size(entry, costs, plan, options, sweeps)
+    if answer[4]:  # cells are forbidden
+        answer = _without_answer(answer, entry, costs, plan, options, sweeps)
+    return certified(answer, costs)
 
 
 assign.__signature__ = full_signature(assign)

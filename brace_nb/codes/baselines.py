@@ -22,6 +22,13 @@ def _array(
     return embedding_tensor(x, what).numpy()
 
 # %% ../../nbs/2_codes/08_baselines.ipynb #4e32ea01
+def _middle(v):
+    "Rows near the ends of float32 times a power of two, which changes no sign, so that their products exist."
+    largest = np.abs(v).max(-1, keepdims=True, initial=0)
+    factor = np.where(largest < 2.0**-60, 2.0**64, np.where(largest > 2.0**60, 2.0**-64, 1))
+    return v * factor.astype(v.dtype)
+
+
 @checked(x=array("... D"), mean=finite("D"), rotation=finite("D bits"))
 def sign_codes(
     x,  # Embeddings (..., D)
@@ -29,11 +36,13 @@ def sign_codes(
     rotation=None,  # Applied then, (D, bits): of `random_directions` or `itq_rotation`
 ):  # Codes, bool (..., bits); bits = D without rotation
     "A bit per direction: on which side of the mean?"
-    v = _array(x)
+    v, given = _array(x), as_tensor(x).detach()
+    if mean is None and rotation is None and given.itemsize > 4:
+        return like(given > 0, x)  # also of numbers that are too small for float32
     if mean is not None:
         v = v - as_tensor(mean, "mean").detach().cpu().numpy()
     if rotation is not None:
-        v = v @ as_tensor(rotation, "rotation").detach().cpu().numpy()
+        v = _middle(v) @ as_tensor(rotation, "rotation").detach().cpu().numpy()
     return like(v > 0, x)
 
 # %% ../../nbs/2_codes/08_baselines.ipynb #ac2b2f68

@@ -11,7 +11,17 @@ import numpy as np
 
 from .packing import code_array, packed_rows, read_words
 from .similarity import CODE_MEASURES, all_pairs, nearest_by_count, nearest_by_product
-from ..core import array, as_tensor, atomic_path, checked, ids as whole_ids, like, one_of, size
+from brace_nb.core import (
+    array,
+    as_tensor,
+    atomic_path,
+    checked,
+    ids as whole_ids,
+    like,
+    one_of,
+    size,
+    thread_count,
+)
 from ..core.files import reading
 
 # %% auto #0
@@ -88,7 +98,7 @@ def _has_graph(value, name):
 class CodeIndex:
     "Codes under ids, searched by Jaccard or Hamming similarity, exactly or through a usearch graph."
 
-    @checked(dim=size, metric=_has_graph)
+    @checked(dim=size, metric=_has_graph, threads=size)
     def __init__(
         self,
         dim: int,  # D, dimensions of a code
@@ -96,8 +106,9 @@ class CodeIndex:
         connectivity: int = 16,  # Edges per node of the graph
         expansion_add: int = 128,  # Candidates while building the graph
         expansion_search: int = 64,  # Candidates while searching the graph
+        threads: int = 1,  # That build the graph; with more than one, no two builds are quite the same
     ):
-        self.dim, self.metric, self._graph = dim, metric, None
+        self.dim, self.metric, self.threads, self._graph = dim, metric, threads, None
         self.graph_options = dict(
             connectivity=connectivity, expansion_add=expansion_add, expansion_search=expansion_search
         )
@@ -124,7 +135,7 @@ class CodeIndex:
         ids = _read_ids(ids, len(codes))
         both, order = _merge_ids(self.ids, ids)
         if self._graph is not None:
-            self._graph.add(ids.astype(np.uint64), codes, threads=1)
+            self._graph.add(ids.astype(np.uint64), codes, threads=self.threads)
         self.ids, self.codes = both, np.concatenate([self.codes, codes])[order]
         return self
 
@@ -190,7 +201,7 @@ class CodeIndex:
     def _search_graph(self, queries, k):
         "Rows and exact similarities of what the graph found; -1 and nan where it found less than k."
         _check_k(k, len(self))
-        found = self.graph.search(queries, k, threads=1)
+        found = self.graph.search(queries, k, threads=thread_count())
         counts = np.atleast_1d(found.counts) if np.ndim(found.keys) > 1 else np.array([len(found)])
         keys = np.atleast_2d(found.keys).astype(np.int64)
         rows = np.searchsorted(self.ids, keys).clip(max=len(self) - 1)
@@ -204,7 +215,7 @@ class CodeIndex:
     def graph(self):  # The usearch index over the packed codes; built when first asked for
         if self._graph is None:
             self._graph = self._new_graph()
-            self._graph.add(self.ids.astype(np.uint64), self.codes, threads=1)
+            self._graph.add(self.ids.astype(np.uint64), self.codes, threads=self.threads)
         return self._graph
 
     def _new_graph(self):

@@ -5,9 +5,12 @@
 # %% ../../nbs/2_codes/04a_inverted_search.ipynb #55c76a2b
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from .packing import code_array
+from .similarity import CODE_MEASURES, best_of_parts, best_of_scan
 from ..core import like
 
 # %% auto #0
@@ -19,7 +22,14 @@ def _sparse(codes, dim=None):
     from scipy import sparse
 
     if sparse.issparse(codes):
-        return sparse.csr_array(codes).astype(np.float32)
+        rows = sparse.csr_array(codes).astype(np.float32)
+        rows.eliminate_zeros()
+        if not (rows.data == 1).all() or dim not in (None, rows.shape[1]):
+            raise ValueError(
+                f"a sparse matrix of codes must be (n, {dim or 'D'}) and hold ones; got {rows.shape}. "
+                "Compare first: `matrix > 0`."
+            )
+        return rows
     array = code_array(codes)
     if array.dtype != bool or array.ndim != 2 or dim not in (None, array.shape[1]):
         raise ValueError(
@@ -57,31 +67,21 @@ class InvertedIndex:
         k: int = 10,  # Neighbors per query, 1..n
     ) -> tuple:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k), best first
         "The ranking of `nearest`; codes that share no bit fill up in the order of their rows."
+        from brace_nb.codes.similarity_kernels import scan_lists
+
         if not 1 <= k <= len(self):
             raise ValueError(f"k must be in 1..{len(self)}, the number of codes; got {k}. Ask for fewer.")
-        asked = _sparse(queries, self.lists.shape[0])
-        where, best = np.zeros((asked.shape[0], k), np.int64), np.zeros((asked.shape[0], k), np.float32)
-        for i in range(0, asked.shape[0], 64):
-            shared = asked[i : i + 64] @ self.lists
-            active = np.asarray(asked[i : i + 64].sum(1)).ravel()
-            for j in range(shared.shape[0]):
-                where[i + j], best[i + j] = self._best(shared, j, active[j], k)
-        return like(where, queries), like(best, queries)
+        asked, (dim, codes), how = (
+            _sparse(queries, self.lists.shape[0]),
+            self.lists.shape,
+            CODE_MEASURES["jaccard"],
+        )
+        lists, active = (self.lists.indptr, self.lists.indices), self.active.astype(np.int32)
 
-    def _best(self, shared, j, active, k):
-        "The k best of one query: those that share a bit, then the first others."
-        part = slice(shared.indptr[j], shared.indptr[j + 1])
-        rows, common = shared.indices[part].astype(np.int64), shared.data[part]
-        score = common / (active + self.active[rows] - common)
-        if not active:  # an empty query is like empty codes, as in `jaccard`
-            rows = np.flatnonzero(self.active == 0)
-            score = np.ones(len(rows), np.float32)
-        if len(rows) > k:
-            worst = np.partition(score, len(score) - k)[len(score) - k]
-            rows, score = rows[score >= worst], score[score >= worst]
-        order = np.lexsort((rows, -score))[:k]
-        rows, score = rows[order], score[order]
-        if len(rows) < k:
-            others = np.setdiff1d(np.arange(min(len(self), 2 * k)), rows)[: k - len(rows)]
-            rows, score = np.append(rows, others), np.append(score, np.zeros(len(others), np.float32))
-        return rows, score
+        def work(queries, codes):
+            starts = asked.indptr[queries[0] : queries[1] + 1].astype(np.int64)
+            scan = partial(scan_lists, starts, asked.indices, *lists, active, *codes)
+            return best_of_scan(scan, np.diff(starts), k, how, dim)
+
+        where, best = best_of_parts(work, asked.shape[0], codes, k)
+        return like(where, queries), like(best, queries)

@@ -94,28 +94,31 @@ def _sort_by_rank(a, out):
 
 
 @_uncounted
-def _shell_sort(a):
-    gap = 1
-    while gap < a.size // 8:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for i in range(gap, a.size):
-            x, j = a[i], i
-            while j >= gap and a[j - gap] < x:
-                a[j] = a[j - gap]
-                j -= gap
-            a[j] = x
-        gap //= 3
+def _sort_by_digits(a, out, top, width, places):
+    "Sort by the last `width` bits of the distance to `top`, eight bits at a time."
+    for shift in range(0, width, 8):
+        places[:] = 0
+        for i in range(a.size):
+            places[((top - a[i]) >> shift) & 255] += 1
+        at = 0
+        for k in range(256):
+            places[k], at = at, at + places[k]
+        for i in range(a.size):
+            k = ((top - a[i]) >> shift) & 255
+            out[places[k]] = a[i]
+            places[k] += 1
+        for i in range(a.size):
+            a[i] = out[i]
 
 
 @_uncounted
-def _sort_descending(a, out):
-    if a.size <= 64:
+def _sort_descending(a, out, top, width, places):
+    "Sort entries >= 0 whose distances to `top`, as bit patterns, agree but for the last `width` bits."
+    if a.size <= 32:
         _sort_by_rank(a, out)
     else:
-        for i in range(a.size):
-            out[i] = a[i]
-        _shell_sort(out[: a.size])
+        bits, sorted_bits = a.view(places.dtype), out.view(places.dtype)
+        _sort_by_digits(bits, sorted_bits[: a.size], top, width, places)
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #f324b347
 @_inlined
@@ -140,6 +143,51 @@ def _may_hold(m, t, b, n, before, after, least):
     x = min(max((after - before - m * b) / (t - b), 0.0), m)
     ends = before * before >= least * n or after * after >= least * (n + m)
     return ends or (before + x * t) ** 2 >= least * (n + x)
+
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #0a976113
+_LANES, _SHORT = 32, 112
+
+
+@_uncounted
+def _exchange(a, b):
+    "The larger of two entries to `a`, the smaller to `b`, in every lane."
+    for lane in range(_LANES):
+        x, y = a[lane], b[lane]
+        a[lane] = max(x, y)
+        b[lane] = min(x, y)
+
+
+@_uncounted
+def _sort_lanes(t):
+    "Sort every column, the largest first, by Batcher's network (Knuth, volume 3, 5.2.2, algorithm M)."
+    half = 1
+    while 2 * half < t.shape[0]:
+        half *= 2
+    p = half
+    while p > 0:
+        q, start, step = half, 0, p
+        while True:
+            for i in range(t.shape[0] - step):
+                if i & p == start:
+                    _exchange(t[i], t[i + step])
+            if q == p:
+                break
+            q, start, step = q // 2, p, q - p
+        p //= 2
+
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #b5dbbd7c
+@_uncounted
+def _walk_lanes(s, total, best, threshold):
+    "`_walk` along every sorted column."
+    total[:] = 0
+    best[:] = 0
+    for i in range(s.shape[0]):
+        for lane in range(_LANES):
+            x = 0.0 + s[i, lane]
+            total[lane] += x
+            score = total[lane] * total[lane] / (i + 1)
+            threshold[lane] = x if score > best[lane] else threshold[lane]
+            best[lane] = score if score > best[lane] else best[lane]
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #f96f6652
 _BLOCK = 16
@@ -182,7 +230,7 @@ def _threshold_of_sorted(a, top, sums):
 def _group(found, top, low, total, counts, sums, edges):
     "Count and add up by leading bits; block k lies in [edges[k + 1], edges[k]]. Returns blocks and shift."
     bits, edge = found.view(counts.dtype), edges.view(counts.dtype)
-    shift, most = 0, min(counts.size - 2, max(8, found.size // 4))
+    shift, most = 0, min(counts.size - 2, max(8, found.size // 2))
     while (top - low) >> shift >= most:
         shift += 1
     blocks = ((top - low) >> shift) + 1
@@ -201,32 +249,34 @@ def _group(found, top, low, total, counts, sums, edges):
 
 
 @_uncounted
-def _gather_block(found, bits, top, shift, block, out, flags):
-    "Collect the entries of one block."
+def _place_blocks(found, top, shift, places, out):
+    "Write every entry to the place of its block."
+    bits = found.view(places.dtype)
     for i in range(bits.size):
-        flags[i] = (top - bits[i]) >> shift == block
-    n = 0
-    for i in range(bits.size):
-        out[n] = found[i]
-        n += flags[i]
+        k = (top - bits[i]) >> shift
+        out[places[k]] = found[i]
+        places[k] += 1
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #282cd7e1
 @_uncounted
-def _threshold_of_blocks(found, top, shift, blocks, n, threshold, counts, sums, edges, flags, free, spare):
+def _threshold_of_blocks(found, top, shift, blocks, n, threshold, counts, sums, edges, places, free, spare):
     "The exact threshold when `n` larger entries come before the blocks."
     best = sums[0] * sums[0] / n
-    least, before = best, n
+    least, before, at = best, n, 0
     for k in range(blocks):
+        places[k], at = at, at + counts[k + 1]
         before += counts[k + 1]
         least = max(least, sums[k + 1] * sums[k + 1] / before)
     least *= 1 - 1e-9
+    _place_blocks(found, top, shift, places, free)
+    at = 0
     for k in range(blocks):
         m, t, b = counts[k + 1], 0.0 + edges[k], 0.0 + edges[k + 1]
         if m > 0 and _may_hold(m, t, b, n, sums[k], sums[k + 1], least):
-            _gather_block(found, found.view(counts.dtype), top, shift, k, free, flags)
-            _sort_descending(free[:m], spare)
+            _sort_descending(free[at : at + m], spare, top, shift, places[:256])
             best, threshold = _walk(spare[:m], n, sums[k], best, threshold)
         n += m
+        at += m
     return threshold
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #77ee8df3
@@ -247,7 +297,7 @@ def _squeeze(v, top, smallest, grow):
 
 
 @_inlined
-def _threshold_of_any(v, top, smallest, grow, found, free, spare, flags, counts, sums, edges):
+def _threshold_of_any(v, top, smallest, grow, found, free, spare, flags, counts, sums, edges, places):
     "The exact threshold of a row in any order."
     low, high, undecided, n, total = _squeeze(v, top, smallest, grow)
     if undecided == 0:
@@ -255,14 +305,30 @@ def _threshold_of_any(v, top, smallest, grow, found, free, spare, flags, counts,
     left = found[: _gather(v, low, high, found, flags)]
     best = total * total / n
     if left.size <= 32:
-        _sort_descending(left, free)
+        _sort_by_rank(left, free)
         return _walk(free[: left.size], n, total, best, high)[1]
     most, least = _extremes(left.view(counts.dtype))
     if most == least:  # a run of equal entries: all or none
         end = total + 1.0 * left.size * left[0]
         return left[0] if end * end / (n + left.size) > best else high
     blocks, shift = _group(left, most, least, total, counts, sums, edges)
-    return _threshold_of_blocks(left, most, shift, blocks, n, high, counts, sums, edges, flags, free, spare)
+    return _threshold_of_blocks(left, most, shift, blocks, n, high, counts, sums, edges, places, free, spare)
+
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #5d0f21ac
+@_uncounted
+def _project_short(v, bits, out, bad, limit, infinity, t, total, best, threshold):
+    "The code of every short row; what lies in a lane without a row does not matter."
+    for start in range(0, v.shape[0], _LANES):
+        part = bits[start : start + _LANES]
+        for i in range(part.shape[1]):
+            for lane in range(part.shape[0]):
+                t[i, lane] = part[lane, i]
+        _sort_lanes(t)
+        _walk_lanes(t.view(v.dtype), total, best, threshold)
+        for lane in range(part.shape[0]):
+            r, top, least = start + lane, t[0, lane], t[t.shape[0] - 1, lane]
+            bad[r] = top <= 0 or top >= limit or least < 0 and _strange(v[r], infinity)
+            _keep(v[r], threshold[lane], out[r])
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #e6287573
 @_uncounted
@@ -273,7 +339,7 @@ def _sorted_copy(v, falls, found):
 
 
 @_uncounted
-def _project(v, bits, out, bad, one, found, free, spare, flags, counts, sums, edges):
+def _project(v, bits, out, bad, one, found, free, spare, flags, counts, sums, edges, places):
     "The code of every row, by memory to work in."
     to, pattern = v.dtype.type, one.view(bits.dtype)
     infinity, smallest, grow = to(np.inf), np.nextafter(to(0), to(1)), np.nextafter(to(1), to(2))
@@ -292,7 +358,7 @@ def _project(v, bits, out, bad, one, found, free, spare, flags, counts, sums, ed
         threshold = one[0]
         if falls and rises:
             threshold = _threshold_of_any(
-                v[r], one[0], smallest, grow, found, free, spare, flags, counts, sums, edges
+                v[r], one[0], smallest, grow, found, free, spare, flags, counts, sums, edges, places
             )
         elif falls or rises:
             _sorted_copy(v[r], falls, found)
@@ -309,8 +375,15 @@ def project_rows(
 ):
     "The code of the largest cosine for every row, the sparsest one on a tie."
     dim = v.shape[1]
+    if dim <= _SHORT:
+        infinity = np.full(1, np.inf, v.dtype)
+        limit, table = infinity.view(bits.dtype)[0], np.zeros((dim, _LANES), bits.dtype)
+        total, best, threshold = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
+        _project_short(v, bits, out, bad, limit, infinity[0], table, total, best, threshold)
+        return
     found, free, spare = np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype)
-    blocks = max(64, dim // _BLOCK) + 2
+    blocks = max(256, dim // _BLOCK) + 2
     counts, sums, edges = np.empty(blocks, bits.dtype), np.empty(blocks), np.empty(blocks, v.dtype)
     one, flags = np.empty(1, v.dtype), np.empty(dim, np.uint8)
-    _project(v, bits, out, bad, one, found, free, spare, flags, counts, sums, edges)
+    places = np.empty(blocks, bits.dtype)
+    _project(v, bits, out, bad, one, found, free, spare, flags, counts, sums, edges, places)

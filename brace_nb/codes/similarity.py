@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,8 +19,8 @@ from ..core import tensor, thread_count
 
 # %% auto #0
 __all__ = ['CODE_MEASURES', 'CodeMeasure', 'row_parts', 'all_pairs', 'code_similarity', 'similarity_by_product',
-           'nearest_by_product', 'nearest_by_count', 'jaccard', 'hamming_similarity', 'cosine_similarity',
-           'ternary_jaccard']
+           'nearest_by_product', 'best_of_parts', 'best_of_scan', 'nearest_by_count', 'jaccard', 'hamming_similarity',
+           'cosine_similarity', 'ternary_jaccard']
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #4244dae5
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +215,49 @@ def nearest_by_product(
         found = torch.cat([found, keys], 1).topk(min(k, stop), 1).values
     return _ROW - (found & _ROW), (found >> 32).int().view(torch.float32)
 
+# %% ../../nbs/2_codes/02_similarity.ipynb #76ca84ce
+_AT_ONCE = 64  # queries of a thread
+_CODES_AT_LEAST = 1 << 16  # of a thread
+_FEW = {0: 1, 1: 3, 2: 0}  # kernel: queries for which it does not pay to lay words side by side
+
+
+def best_of_parts(
+    work: Callable,  # Called with (start, stop) of queries and of codes -> numbers and similarities (q, k)
+    queries: int,  # Q
+    codes: int,  # n
+    k: int,  # Neighbors per query
+) -> tuple[np.ndarray, np.ndarray]:  # Numbers, int64 (Q, k), and similarities, float32 (Q, k)
+    "Share a search between threads: many queries, or the codes for a few; the earlier code wins a tie."
+    each = max(_CODES_AT_LEAST, -(-codes // thread_count())) if queries <= _AT_ONCE else codes
+    parts = row_parts(codes, each)
+    found = parallel_map(lambda p: work(*p), [(q, c) for q in row_parts(queries, _AT_ONCE) for c in parts])
+    if not found:
+        return np.empty((0, k), np.int64), np.empty((0, k), np.float32)
+    where, best = (np.concatenate(x, 1 if len(parts) > 1 else 0) for x in zip(*found))
+    if len(parts) > 1:
+        order = np.argsort(-best, axis=-1, kind="stable")[:, :k]
+        where, best = np.take_along_axis(where, order, -1), np.take_along_axis(best, order, -1)
+    return where, best.astype(np.float32, copy=False)
+
+
+def best_of_scan(
+    scan: Callable,  # Called with empty counts, int64 (Q, k, 2), and numbers, int64 (Q, k), to fill
+    active: np.ndarray,  # Active bits of the queries, int64 (Q,)
+    k: int,  # Neighbors per query
+    how: CodeMeasure,  # With a kernel
+    dim: int,  # D
+) -> tuple[
+    np.ndarray, np.ndarray
+]:  # Numbers, int64 (Q, k), and similarities; -1 and -2 where there are fewer
+    "The k best of a scan, and their similarities."
+    from brace_nb.codes.similarity_kernels import similarities
+
+    where, counts = np.full((len(active), k), -1), np.zeros((len(active), k, 2), np.int64)
+    scan(counts, where)
+    best = np.empty(where.shape, np.float32 if dim <= how.float32_up_to else np.float64)
+    similarities(counts, active, how.kernel, dim, where, best)
+    return where, best
+
 # %% ../../nbs/2_codes/02_similarity.ipynb #m02b
 def nearest_by_count(
     q: np.ndarray,  # Words of the queries, uint64 (Q, W), of `read_words`
@@ -223,25 +267,28 @@ def nearest_by_count(
     how: CodeMeasure,  # With a kernel
 ) -> tuple[np.ndarray, np.ndarray]:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k)
     "Exact k nearest codes by counting bits in threads; the earlier row wins a tie."
-    from brace_nb.codes.similarity_kernels import keep_best, pairs
+    from brace_nb.codes.similarity_kernels import pairs, scan_blocks, scan_rows
 
-    dtype = np.float32 if dim <= how.float32_up_to else np.float64
-    active, columns = count_bits(q).sum(-1, dtype=np.int32), len(c) if k > 1024 else min(len(c), 4096)
-    where, best = np.full((len(q), k), -1), np.full((len(q), k), -2.0, dtype)
+    active = count_bits(q).sum(-1, dtype=np.int64)
+    few = len(q) <= _FEW[how.kernel] and q.shape[1] > 2
 
-    def work(part):
+    def work(queries, codes):
+        (i, end), (j, stop) = queries, codes
+        scan = partial(scan_rows if few else scan_blocks, q[i:end], active[i:end], c[j:stop], how.kernel, j)
+        return best_of_scan(scan, active[i:end], k, how, dim)
+
+    def sort(part):  # all similarities at once: for large k this beats insertion
         i, end = part
-        for j, stop in row_parts(len(c), columns):
-            tile = np.empty((1, end - i, stop - j), dtype)
-            pairs(q[None, i:end], active[None, i:end], c[None, None, j:stop], how.kernel, dim, tile)
-            if k <= 1024:
-                keep_best(tile[0], j, best[i:end], where[i:end])
-            else:  # all columns at once: a sort beats insertion
-                where[i:end] = np.argsort(-tile[0], axis=-1, kind="stable")[:, :k]
-                best[i:end] = np.take_along_axis(tile[0], where[i:end], -1)
+        tile = np.empty((1, end - i, len(c)), np.float32 if dim <= how.float32_up_to else np.float64)
+        pairs(q[None, i:end], active[None, i:end], c[None, None], how.kernel, dim, tile)
+        where = np.argsort(-tile[0], axis=-1, kind="stable")[:, :k]
+        return where, np.take_along_axis(tile[0], where, -1).astype(np.float32)
 
-    parallel_map(work, row_parts(len(q), max(1, min(64, 2**22 // max(columns, 1)))))
-    return where, best.astype(np.float32)
+    if k <= 1024:
+        return best_of_parts(work, len(q), len(c), k)
+    found = parallel_map(sort, row_parts(len(q), max(1, min(64, 2**22 // len(c)))))
+    where, best = zip(*found) if found else ([np.empty((0, k), np.int64)], [np.empty((0, k), np.float32)])
+    return np.concatenate(where), np.concatenate(best)
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #3f0cfb03
 def jaccard(

@@ -100,8 +100,9 @@ _CALLED = (
 )
 _ALWAYS = ("papermill", "execnb.shell", "yaml", "matplotlib.pyplot", "pandas", *_CALLED)
 _LIBRARIES = "torch scipy.stats sklearn.linear_model pyarrow.parquet numba"
+_FIRST = "brace_nb.core.portable:use_one_instruction_set"
 _STARTED = ("brace_nb.foundations:import_open_clip", "brace_nb.companion.engine:_start_numba")
-_SCIENCE = (*_LIBRARIES.split(), *_STARTED)
+_SCIENCE = (_FIRST, *_LIBRARIES.split(), *_STARTED)
 _PARTS = {"foundations", "codes", "ndim", "assignment", "evaluation", "grounding"}
 
 

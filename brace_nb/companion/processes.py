@@ -24,9 +24,11 @@ import time
 import traceback
 from pathlib import Path
 
+from ..core.portable import THREAD_VARIABLES, portable_environment
+
 # %% auto #0
-__all__ = ['THREAD_VARIABLES', 'VARIABLE', 'locked', 'follow_parent', 'die_with_parent', 'about_disk', 'naming_the_disk',
-           'notebook_environment', 'set_threads', 'serve', 'warm_process', 'submit']
+__all__ = ['VARIABLE', 'locked', 'follow_parent', 'die_with_parent', 'about_disk', 'naming_the_disk', 'notebook_environment',
+           'set_threads', 'serve', 'warm_process', 'submit']
 
 # %% ../../nbs/7_companion/08_processes.ipynb #b46fbc74
 def _try_lock(file) -> bool:
@@ -107,13 +109,10 @@ def naming_the_disk():
         raise
 
 # %% ../../nbs/7_companion/08_processes.ipynb #f804847b
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-
-
 def notebook_environment(threads: int = 1) -> dict[str, str]:  # Variables for `os.environ`
     "The surroundings of every run."
     fixed = dict(PYTHONHASHSEED="0", MPLBACKEND="module://matplotlib_inline.backend_inline")
-    return fixed | dict.fromkeys(THREAD_VARIABLES, str(threads))
+    return fixed | portable_environment(threads)
 
 
 def set_threads(threads: int) -> None:

@@ -153,7 +153,7 @@ def own_bytes(experiment: Experiment) -> str:  # Empty where they should be ever
     said = [", ".join(said[:5])] if said else []
     if (device := run.get("device", "cpu")) != "cpu":
         said.append(f"they were computed on {device}")
-    return "; ".join([*said, *filter(None, [run.get("obstacle")])])
+    return "; ".join([*said, *filter(None, [run.get("own_bytes")])])
 
 
 def stays_apart(experiment: Experiment) -> bool:

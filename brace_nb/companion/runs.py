@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from ..core.files import read_json, write_atomic
-from ..core.portable import obstacle
+from ..core.portable import use_one_instruction_set
 from .dependencies import code_closure
 from .experiments import Experiment, find_experiments, select
 from .folders import derived, root
@@ -209,7 +209,7 @@ def _device() -> str:
     return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else "cpu"
 
 
-def provenance(seconds: float) -> dict:
+def provenance(seconds: float, own_bytes: str = "") -> dict:
     "What made a result: code version, packages, machine, cost."
     import platform
     import resource
@@ -223,10 +223,10 @@ def provenance(seconds: float) -> dict:
         python=platform.python_version(),
         packages={name: v for name, v in versions().items() if v != "absent"},
         device=_device(),
-        obstacle=obstacle(),
         date=time.strftime("%Y-%m-%d"),
         platform=f"{platform.system()} {platform.machine()}",
         cores=os.cpu_count(),
+        own_bytes=own_bytes,
     )
 
 # %% ../../nbs/7_companion/10_runs.ipynb #d41f8c10
@@ -239,8 +239,17 @@ def _check_loaded(experiment: Experiment, loaded: set[str]) -> None:
         )
 
 # %% ../../nbs/7_companion/10_runs.ipynb #c55f9478
-def _execute(experiment: Experiment, work: Path) -> None:
-    "Run the notebook in this process; what it loaded must be among its inputs."
+def _compute_as_all(threads: int) -> str:
+    "One instruction set, where it is not too late for that; returns why it is not, or nothing."
+    try:
+        return use_one_instruction_set(threads)
+    except RuntimeError as error:
+        return str(error)
+
+
+def _execute(experiment: Experiment, work: Path) -> str:
+    "Run the notebook in this process, with inputs only. Returns why its bytes are its own."
+    own_bytes = _compute_as_all(experiment.threads)
     own = {"BRACE_NB_RUN": work, "BRACE_NB_ROOT": root(), "IPYTHONDIR": work.parent / ".ipython"}
     os.environ |= notebook_environment(experiment.threads) | {k: str(v) for k, v in own.items()}
     set_threads(experiment.threads)
@@ -250,9 +259,10 @@ def _execute(experiment: Experiment, work: Path) -> None:
     with package_of(root()) as loaded:
         run_notebook(experiment.path, work / "notebook.ipynb", experiment.values, root(), seconds)
         _check_loaded(experiment, loaded())
+    return own_bytes
 
 # %% ../../nbs/7_companion/10_runs.ipynb #0c1b2633
-_KINDS = ("cell", "parameter", "code", "data", "packages", "results", "row")
+_KINDS = ("cell", "parameter", "code", "data", "packages", "instruction set", "results", "row")
 
 
 def summary(inputs: dict[str, str]) -> dict[str, str]:  # Kind of input -> digest
@@ -313,8 +323,9 @@ def run_one(
         if missing := [k for k, v in inputs.items() if v == "missing"]:
             raise RuntimeError(f"{name} cannot run without the {', '.join(missing)}.")
         work, start = _prepare(experiment, inputs), time.time()
-        _execute(experiment, work)
-        result = _result(experiment, work, inputs, provenance(time.time() - start))
+        own_bytes = _execute(experiment, work)
+        run = provenance(time.time() - start, own_bytes)
+        result = _result(experiment, work, inputs, run)
         write_atomic(work / "result.json", json.dumps(result, indent=1, ensure_ascii=False))
         swap(experiment)
     publish(experiment)

@@ -16,6 +16,7 @@ from .dependencies import code_closure, code_digest, module_of
 from .experiments import Experiment
 from .folders import derived, root
 from ..core.files import read_json, write_atomic
+from ..core.portable import VARIABLES, obstacle
 
 # %% auto #0
 __all__ = ['DATA', 'PACKAGES', 'digest', 'versions', 'package_versions', 'fingerprint', 'differences', 'result_of', 'damaged',
@@ -122,6 +123,7 @@ def fingerprint(experiment: Experiment) -> dict[str, str]:  # What -> digest
     parts |= {f"parameter {name}": _short(repr(value)) for name, value in experiment.values.items()}
     parts |= {f"code {module}": digits for module, digits in closure.items()}
     parts |= _data_digests(closure) | dict(packages=package_versions()) | _row_digests(experiment)
+    parts["instruction set"] = obstacle() or _short(repr(VARIABLES))
     return parts | _public_digest(experiment) | _result_digests(experiment)
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #149424fe

@@ -4,7 +4,20 @@
 __all__ = []
 
 # %% ../../nbs/0_core/zz_init.ipynb #aaabdb81
+import os
+import sys
+
 from .lazy_names import lazy
+
+
+def _use_one_thread():
+    "In a forked child torch waits forever for the threads of its parent."
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_use_one_thread)
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

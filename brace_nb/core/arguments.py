@@ -10,7 +10,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 
 import numpy as np
 import torch
@@ -185,13 +185,13 @@ tensor, floats, integers, booleans = map(ArrayRule, (_tensor, _floats, _integers
 _NATIVE = {"uint16": np.int32, "uint32": np.int64, "uint64": np.float64, "bfloat16": np.float32}
 
 
-def _readable_type(a, name):
-    "A type that torch reads and that holds every value of the array."
-    if a.dtype.name in _NATIVE:
-        return _NATIVE[a.dtype.name]
-    if a.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be real numbers; got dtype {a.dtype}. Convert it first.")
-    return np.float64 if a.dtype.kind == "f" and a.itemsize > 8 else a.dtype.newbyteorder("=")
+@lru_cache
+def _readable_type(kind):
+    "A type that torch reads and that holds every value of this type; None for what is no real number."
+    if kind.name in _NATIVE:
+        return np.dtype(_NATIVE[kind.name])
+    if kind.kind in "biuf":
+        return np.dtype(np.float64) if kind.kind == "f" and kind.itemsize > 8 else kind.newbyteorder("=")
 
 
 def _native(a, name):
@@ -199,7 +199,10 @@ def _native(a, name):
     masked = int(np.ma.getmaskarray(a).sum()) if isinstance(a, np.ma.MaskedArray) else 0
     if masked:
         raise ValueError(f"{name} must not be masked; got {masked} masked entries. Fill them first.")
-    a = np.asarray(a, _readable_type(a, name))
+    kind = _readable_type(a.dtype)
+    if kind is None:
+        raise ValueError(f"{name} must be real numbers; got dtype {a.dtype}. Convert it first.")
+    a = np.asarray(a, kind)
     return a.copy() if min(a.strides, default=0) < 0 else a
 
 # %% ../../nbs/0_core/07_arguments.ipynb #ff9b3cb0

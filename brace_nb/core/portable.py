@@ -9,10 +9,11 @@ import ctypes
 import os
 import platform
 import sys
+from functools import cache
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['VARIABLES', 'portable_environment', 'obstacle', 'use_one_instruction_set']
+__all__ = ['VARIABLES', 'THREAD_VARIABLES', 'obstacle', 'portable_environment', 'use_one_instruction_set']
 
 # %% ../../nbs/0_core/10_portable.ipynb #f0b10007
 VARIABLES = {
@@ -25,12 +26,24 @@ VARIABLES = {
 }
 
 
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@cache
+def obstacle() -> str:  # Empty when there is none
+    "Why this machine cannot compute as the others do."
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"this is {sys.platform} on {platform.machine()}, not Linux on x86_64"
+    flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
+    missing = {"avx2", "fma"} - set(flags)
+    return f"this processor has no {' and no '.join(sorted(missing))}" if missing else ""
+
+
 def portable_environment(
     threads: int = 1,  # Threads of every library; sums are split by their number
 ) -> dict[str, str]:  # Variables for a process that has not begun
-    "Variables by which a new process computes with one instruction set."
-    counts = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-    return VARIABLES | {name: str(threads) for name in counts}
+    "Variables by which a new process computes with one instruction set, where the machine has it."
+    return dict.fromkeys(THREAD_VARIABLES, str(threads)) | ({} if obstacle() else VARIABLES)
 
 # %% ../../nbs/0_core/10_portable.ipynb #f0b10009
 _CORRECTED = ("mkl_serv_intel_cpu_true", "mkl_vml_serv_cpu_detect")
@@ -51,13 +64,17 @@ def _correct(library: ctypes.CDLL, name: str) -> None:
             ctypes.memmove(address, _RETURN_1, len(_RETURN_1))
 
 # %% ../../nbs/0_core/10_portable.ipynb #f0b1000a
-def obstacle() -> str:
-    "Why this machine cannot compute as the others do; empty when it can."
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"this is {sys.platform} on {platform.machine()}, not Linux on x86_64"
-    flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
-    missing = {"avx2", "fma"} - set(flags)
-    return f"this processor has no {' and no '.join(sorted(missing))}" if missing else ""
+def _correct_all() -> str:
+    "Both corrections in the torch of this process; returns why not, or nothing."
+    import torch
+
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
+    try:
+        for name in _CORRECTED:
+            _correct(library, name)
+    except (AttributeError, OSError) as error:  # a torch without MKL, or a system that forbids it
+        return str(error)
+    return ""
 
 # %% ../../nbs/0_core/10_portable.ipynb #f0b1000c
 def use_one_instruction_set(
@@ -66,7 +83,7 @@ def use_one_instruction_set(
     "Compute with the instruction set that all have. Raises RuntimeError after an import of torch or numpy."
     wanted = portable_environment(threads)
     late = [m for m in ("numpy", "torch", "numba") if m in sys.modules]
-    if late and any(os.environ.get(k) != v for k, v in VARIABLES.items()):
+    if late and any(os.environ.get(k) != v for k, v in wanted.items() if k in VARIABLES):
         raise RuntimeError(
             f"use_one_instruction_set() must come first; {', '.join(late)} is imported already. "
             "Call it at the top of the program, or start python with `brace_nb.core.portable_environment()`."
@@ -75,12 +92,4 @@ def use_one_instruction_set(
     import torch
 
     torch.set_num_threads(threads)
-    if why := obstacle():
-        return why
-    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
-    try:
-        for name in _CORRECTED:
-            _correct(library, name)
-    except (AttributeError, OSError) as error:  # a torch without MKL, or a system that forbids it
-        return str(error)
-    return ""
+    return obstacle() or _correct_all()

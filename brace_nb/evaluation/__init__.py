@@ -8,7 +8,8 @@ from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
-    retrieval="ranks recall_at_k summarize_ranks chance_recall retrieval_report same_text embedding_ranks",
+    retrieval="ranks recall_at_k summarize_ranks chance_recall retrieval_report same_text embedding_ranks "
+    "precision_at_k item_recall_at_k mean_average_precision ndcg_at_k",
     zero_shot_classes="class_embeddings classify reliability expected_calibration_error zero_shot",
     probes="STRENGTHS linear_probe multilabel_probe probe_controls pixel_features word_features",
     geometry="alignment uniformity sphere_uniformity simplex_uniformity modality_gap modality_accuracy "

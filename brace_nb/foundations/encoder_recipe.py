@@ -22,11 +22,13 @@ from brace_nb.core.arguments import (
     ids,
     nonnegative,
     number,
+    one_of,
     positive,
     several,
     share,
     size,
 )
+from ..core.training import PRECISIONS
 
 # %% auto #0
 __all__ = ['TrainingConfig', 'learning_rate', 'training_ids', 'batch_ids', 'restyle']
@@ -41,6 +43,7 @@ __all__ = ['TrainingConfig', 'learning_rate', 'training_ids', 'batch_ids', 'rest
     token_dropout=partial(number, low=0, high=1 - 1e-9, must="a number from 0, below 1"),
     **dict.fromkeys(("rotation", "zoom", "shift", "color_mixing", "brightness"), nonnegative),
     **dict.fromkeys(("name_share", "keyword_share", "grey_share", "white_share"), share),
+    precision=one_of(PRECISIONS),
 )
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -73,7 +76,7 @@ class TrainingConfig:
     brightness: float = 0.08  # standard deviation of an offset of each color, 0..1
     grey_share: float = 0.15  # part of the pictures without color
     white_share: float = 0.4  # part of the backgrounds that are white; the rest have any color
-    bfloat16: bool = True  # mixed precision
+    precision: str = "auto"  # of the products; "auto": bfloat16 on CUDA, float32 elsewhere; or either by name
 
     def __post_init__(self):
         for name in ("designers", "languages", "betas"):

@@ -17,6 +17,16 @@ from ..core.arguments import checked, floats, nonnegative, positive
 __all__ = ['barlow_score', 'barlow_twins_loss', 'gaussian_entropy', 'information_bottleneck']
 
 # %% ../../nbs/1_foundations/12_non_contrastive_losses.ipynb #f4de56ff
+def _standard(z, eps):
+    "Columns of mean 0 and variance 1, also of numbers so large that their squares do not exist."
+    centered, variance = z - z.mean(0), z.var(0, correction=0)
+    if not (centered.isfinite().all() and variance.isfinite().all()):
+        size = z.detach().abs().amax(0).clamp(min=1)
+        z, eps = z / size, (eps / size / size).clamp(min=torch.finfo(z.dtype).tiny)
+        centered, variance = z - z.mean(0), z.var(0, correction=0)
+    return centered / (variance + eps).sqrt()
+
+
 @checked(x=floats("N>1 D"), y=floats("N D"), eps=nonnegative)
 def barlow_score(
     x: Tensor,  # Embeddings of one distortion, shape (N, D), N >= 2
@@ -24,7 +34,7 @@ def barlow_score(
     eps: float = 1e-5,  # Added to the variances; 0 is the formula as printed
 ) -> Tensor:  # Cross-correlations over the batch, shape (D, D), -1..1, not symmetric
     "Cross-correlation matrix of the batch (Zbontar et al. 2021, eq. 2)."
-    unit = [(z - z.mean(0)) / (z.var(0, correction=0) + eps).sqrt() for z in one_type(x, y)]
+    unit = [_standard(z, eps) for z in one_type(x, y)]
     return unit[0].T @ unit[1] / len(x)
 
 

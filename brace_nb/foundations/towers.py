@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..core.arguments import checked, size
 
@@ -72,6 +73,20 @@ def close_names(name, known):
     return difflib.get_close_matches(name, known, 8, 0.5) or list(known)
 
 
+_FILTER = dict(kernel_size=(3, 3), padding=(1, 1), dilation=(1, 1), groups=1, padding_mode="zeros")
+
+
+class _OnePixelConv2d(torch.nn.Conv2d):
+    "A convolution by `_FILTER` that takes a product of matrices where the filter fits only once."
+
+    def _conv_forward(self, x, weight, bias):
+        high, wide = x.shape[-2:]
+        if max(high, wide) > min(self.stride):
+            return super()._conv_forward(x, weight, bias)
+        met = weight[:, :, 1 : 1 + high, 1 : 1 + wide]  # the others meet only padding
+        return F.linear(x[:, :, :2, :2].flatten(1), met.flatten(1), bias)[..., None, None]
+
+
 def build_towers(
     config: EncoderConfig,
 ) -> torch.nn.Module:  # `open_clip.model.CLIP` with random weights
@@ -89,7 +104,11 @@ def build_towers(
     vision = dict(timm_model_name=model, timm_pool="avg", timm_proj="linear", image_size=c.image_size)
     text = dict(context_length=c.context_length, vocab_size=c.vocab_size)
     text |= dict(width=c.text_width, heads=c.text_heads, layers=c.text_layers)
-    return CLIP(config.embed_dim, vision, text)
+    towers = CLIP(config.embed_dim, vision, text)
+    for layer in towers.visual.modules():
+        if type(layer) is torch.nn.Conv2d and all(getattr(layer, k) == v for k, v in _FILTER.items()):
+            layer.__class__ = _OnePixelConv2d
+    return towers
 
 # %% ../../nbs/1_foundations/07_towers.ipynb #9f2b13b9
 def _is_trimmable(model):

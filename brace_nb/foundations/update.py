@@ -15,6 +15,7 @@ from .image_text_losses import pairwise_clip_loss
 from .encoder_recipe import TrainingConfig
 from .towers import encode_tokens
 from ..core.arguments import checked, one_of
+from ..core.training import mixed_precision_on
 
 # %% auto #0
 __all__ = ['make_optimizer', 'pair_weights', 'mixed_precision', 'tuple_loss']
@@ -49,11 +50,11 @@ def mixed_precision(
     config: TrainingConfig,
     device: str,  # Type of the device: cpu, cuda
 ):
-    "bfloat16 where the recipe wants it, and written-out attention on the CPU."
+    "Products as the recipe wants them, and written-out attention on the CPU."
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     attention = sdpa_kernel(SDPBackend.MATH) if device == "cpu" else nullcontext()
-    with torch.autocast(device, torch.bfloat16, enabled=config.bfloat16), attention:
+    with mixed_precision_on(device, config.precision), attention:
         yield
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arguments import checked, floats, integers, list_of, one_of, within
-from ..core.arrays import check_finite, one_type
+from ..core.arrays import check_finite, normalize, one_type
 
 # %% auto #0
 __all__ = ['RELATIONS', 'relation_pairs', 'analogy_hits', 'parallelism']
@@ -77,6 +77,12 @@ def parallelism(
 ) -> float:  # Mean cosine between the steps of two different pairs, in [-1, 1]
     "How alike the steps of a relation's pairs are."
     _check_points(x, pairs)
-    step = F.normalize(x[pairs[:, 1]] - x[pairs[:, 0]], dim=-1)
-    total = step.sum(0).square().sum() - step.square().sum()
-    return float(total / (len(step) * (len(step) - 1)))
+    start, end = x[pairs[:, 0]], x[pairs[:, 1]]
+    step = end - start
+    if not step.isfinite().all():  # the difference of two large numbers may not exist, half of it does
+        step = end / 2 - start / 2
+    unit = F.normalize(step, dim=-1)
+    if ((unit.norm(dim=-1) < 0.5) & step.any(-1)).any():  # a length that does not exist, or is below 1e-12
+        unit = normalize(step, "steps", zero=True)
+    total = unit.sum(0).square().sum() - unit.square().sum()
+    return float(total / (len(unit) * (len(unit) - 1)))

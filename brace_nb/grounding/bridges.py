@@ -105,8 +105,14 @@ def eot_by_similarity(
     "argmax over positions of x_s . e (the thesis's EOT_finder, Fig. 3.19)."
     check_finite(x.detach(), "x")
     check_finite(end.detach(), "end")
-    x, end = one_type(x, end)
-    return (x @ end.detach()).argmax(-1)
+    x, end = one_type(x.detach(), end.detach())
+    near = x @ end
+    largest = near.abs().amax(-1, keepdim=True)
+    safe = (largest > 1e-30) & largest.isfinite()
+    if not safe.all():  # products of the largest and smallest numbers exist in float64
+        near = torch.where(safe, near.double(), x.double() @ end.double())
+        check_finite(near, "products of x and end")
+    return near.argmax(-1)
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #0b63fd21
 @checked(x=floats("B S D"), position=integers("B"))

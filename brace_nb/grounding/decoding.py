@@ -90,7 +90,7 @@ class LanguageHead(nn.Linear):
         return super().forward((states - self.centre) / self.spread)
 
     def _fit(self, states, targets, learn, hold, steps, batch_size, learning_rate, weight_decay):
-        optimizer = torch.optim.AdamW(self.parameters(), learning_rate, weight_decay=weight_decay)
+        optimizer = torch.optim.AdamW(self.parameters(), learning_rate, weight_decay=weight_decay, fused=True)
         stopping, best = EarlyStopping(patience=5), {}
 
         def look(state):
@@ -123,7 +123,8 @@ def elbow(
     one, at = torch.stack([torch.ones_like(t), t], 1), range(3, len(losses) - 3)
 
     def error(columns):
-        return float((y - columns @ torch.linalg.lstsq(columns, y[:, None]).solution[:, 0]).square().sum())
+        directions = torch.linalg.qr(columns).Q
+        return float((y - directions @ (directions.mT @ y)).square().sum())
 
     two = [error(torch.cat([one, (t - k).clamp(min=0)[:, None]], 1)) for k in at]
     straight = max(error(one), 1e-300)

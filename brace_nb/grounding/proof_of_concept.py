@@ -177,6 +177,6 @@ def train_noisy_encoders(
         if step == steps or report and step % report == 0:
             history.append(dict(step=step, loss=state.loss.item(), **validate_noisy_encoders(model, measure)))
 
-    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=learning_rate)
+    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=learning_rate, fused=True)
     run_steps(of_batch, optimizer, steps, callbacks=[take_note])
     return history

@@ -58,7 +58,7 @@ def language_of(
     "A tokenizer learned from the concepts' texts alone, and captions of each concept."
     merges = train_bpe(tuples.captions(lang=language, ids=ids).text, vocabulary)
     tokenizer = ByteBPE(merges, vocabulary, longest)
-    config = TrainingConfig(steps=2, languages=(language,), token_dropout=0.0, bfloat16=False)
+    config = TrainingConfig(steps=2, languages=(language,), token_dropout=0.0)
     captions, rng = CaptionSampler(tuples, ids, config, tokenizer), np.random.default_rng([seed, 7])
     texts = [captions.draw(rng, language, int(i)) for i in ids for _ in range(draws)]
     return tokenizer, tokenizer.pad(texts, longest).view(len(texts) // draws, draws, -1)

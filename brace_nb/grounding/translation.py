@@ -253,7 +253,7 @@ def prequential_losses(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         head = nn.Linear(features.shape[1], classes, dtype=features.dtype, device=features.device)
-    optimizer, before, after = torch.optim.AdamW(head.parameters(), learning_rate), [], []
+    optimizer, before, after = torch.optim.AdamW(head.parameters(), learning_rate, fused=True), [], []
     for x, y in zip(features.detach().split(batch_size), targets.split(batch_size)):
 
         def batch_loss(step, x=x, y=y):

@@ -20,7 +20,7 @@ from .tuple_scores import as_batches, find_measure, from_norm
 from ..core.arguments import checked, many
 
 # %% auto #0
-__all__ = ['scores_from_products', 'CubeScores', 'cube']
+__all__ = ['scores_from_products', 'rows_of_tuples', 'CubeScores', 'cube']
 
 # %% ../../nbs/3_ndim/02_cube_scores.ipynb #e8dbaeb2
 def scores_from_products(
@@ -36,7 +36,9 @@ def scores_from_products(
     return from_norm(m, norm_squared(G, range(n)), outer_sum([G[a, a] for a in range(n)]), n, F, shrink)
 
 
-def _rows_of_tuples(xs):
+def rows_of_tuples(
+    xs,  # Batches, shapes (B_a, F)
+) -> Tensor:  # Shape (B_1 * .. , F)
     "Khatri-Rao product: the products, feature by feature, of all choices of rows."
     out = xs[0]
     for x in xs[1:]:
@@ -44,10 +46,15 @@ def _rows_of_tuples(xs):
     return out
 
 
-def _product_cube(xs):
-    "Khatri-Rao products of both halves, and one matrix product."
-    h = len(xs) // 2
-    return (_rows_of_tuples(xs[:h]) @ _rows_of_tuples(xs[h:]).T).reshape([len(x) for x in xs])
+def _product_cube(xs, h):
+    "Khatri-Rao products of the first h and of the other batches, and one matrix product."
+    return (rows_of_tuples(xs[:h]) @ rows_of_tuples(xs[h:]).T).reshape([len(x) for x in xs])
+
+
+def _best_cut(sizes):
+    "Where to cut a block of a product in two with the fewest rows; in the middle if that is as good."
+    rows = {h: math.prod(sizes[:h]) + math.prod(sizes[h:]) for h in range(1, len(sizes))}
+    return min(rows, key=lambda h: (rows[h], h != len(sizes) // 2))
 
 # %% ../../nbs/3_ndim/02_cube_scores.ipynb #fd759460
 class CubeScores:
@@ -106,12 +113,20 @@ class CubeScores:
             G = as_views(parts, self.axes, self.n)
             return scores_from_products(G, self.measure, self.n, self.F, self.shrink)
         if self.measure.family == "product":
-            return _product_cube(parts)
+            return _product_cube(parts, _best_cut([len(x) for x in parts]) if where else self.n // 2)
         return feature_cube(parts, self.measure, self.shrink)
+
+    @property
+    def bytes(self):  # Of the whole cube
+        return self.cells * torch.finfo(self.dtype).bits // 8
+
+    def fits(self, part=1.0):
+        "Does the cube take at most this part of the memory of the device?"
+        return self.bytes <= part * _memory(self.device)
 
     def check_memory(self, cure):
         "Raise ValueError if the cube alone is larger than the memory of the device."
-        size, memory = self.cells * torch.finfo(self.dtype).bits // 8, _memory(self.device)
+        size, memory = self.bytes, _memory(self.device)
         if size > memory:
             raise ValueError(
                 f"a cube must fit in memory; got {' x '.join(map(str, self.shape))} = {self.cells} cells, "

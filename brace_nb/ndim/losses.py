@@ -20,7 +20,8 @@ from brace_nb.ndim.many_batches import (
     sigmoid_losses,
     slice_losses,
 )
-from .streaming import streamed_loss, walk_cells, walk_lines, walk_slices
+from .one_walk import can_hold
+from .streaming import streamed_loss, walk_cells, walk_held, walk_lines, walk_slices
 from brace_nb.ndim.targets import (
     CellProblem,
     CubeProblem,
@@ -48,6 +49,7 @@ class LossKind(Entry):
     cube: bool = True  # Does it use the cube, with regions, weights and a measure of n vectors?
     problem: type | None = None  # The loss on the whole cube
     walk: Callable | None = None  # And in blocks, for a cube that is never built; `slice` may need one visit
+    held: Callable | None = None  # The same of a product, faster, with a cube that fits in memory
     bias: bool = False  # Does it learn a bias?
     together: Callable | None = None  # Of batches side by side, (S, n, B, F) -> (S,)
     knows: tuple = ()  # Options of `cube_loss` that `together` takes
@@ -83,9 +85,11 @@ class LossBatch:
     def on_cube(self, kind):
         "A kind that is defined on the cube: whole, or in blocks."
         problem = kind.problem(self.scores, self.exact(self.scores.n), self.smoothing)
-        large = self.scores.cells > min(self.entries, 1 << 14)
-        if large if self.streaming == "auto" else self.streaming:
-            return streamed_loss(problem, kind.walk, self.entries, self.scale, self.bias, self.w)
+        few = 1 << (17 if problem.sharp else 14)  # cells that are faster together than in blocks
+        large, auto = self.scores.cells > min(self.entries, few), self.streaming == "auto"
+        if large if auto else self.streaming:
+            walk = kind.held if auto and kind.held and can_hold(problem, self.w) else kind.walk
+            return streamed_loss(problem, walk, self.entries, self.scale, self.bias, self.w)
         self.scores.check_memory("Use streaming=True, or a smaller batch.")
         return problem.full(self.scale, self.bias, self.w)
 
@@ -175,6 +179,7 @@ def _axis(batch):
     gradient_cells=lambda n, B: (B**n, B ** (n - 1) - 1),
     problem=CubeProblem,
     walk=walk_slices,
+    held=walk_held,
     together=slice_losses,
     knows=("regions", "weights", "label_smoothing"),
 )
@@ -263,7 +268,7 @@ def cube_loss(
     weights=None,  # Of the regions: "density", a dict by partition, or a Tensor of learned parameters
     label_smoothing: float = 0.0,  # Part of the target that is spread evenly, in [0, 1)
     labels=None,  # None: one-hot; "exact"; or the (B, F) input whose n copies define exact labels
-    streaming="auto",  # Never build the cube? "auto": from 2^14 cells on, where it is also faster
+    streaming="auto",  # Never build the cube? "auto": above 2^17 cells (2^14 of soft targets)
     normalize: bool = True,  # Scale rows to unit length first
     shrink=None,  # James-Stein: None, "positive", or a factor for each feature from q
     entries: int = 1 << 19,  # Cells of a block when streaming

@@ -10,12 +10,12 @@ import math
 
 import torch
 
-from .cube_scores import scores_from_products
+from .cube_scores import rows_of_tuples, scores_from_products
 from .measures import as_views, norm_squared, outer_sum, place
 from .tuple_scores import from_norm
 
 # %% auto #0
-__all__ = ['LARGEST', 'SharedSums', 'can_walk_once', 'walk_once']
+__all__ = ['LARGEST', 'SharedSums', 'can_walk_once', 'walk_once', 'can_hold', 'hold_product']
 
 # %% ../../nbs/3_ndim/08b_one_walk.ipynb #774b8c7e
 def _sums_over_rest(t, wanted):
@@ -73,9 +73,14 @@ LARGEST = 1 << 19  # Numbers in all tables: as many as a block has by default
 def can_walk_once(problem, tiles, w):
     "One-hot labels and a function of |s|, on a cube of several blocks whose tables are small."
     scores, n, size = problem.scores, problem.n, problem.batch_size
-    plain = problem.labels is None and w is None and not problem.smoothing
-    norm = scores.measure.family == "norm" and scores.from_products
+    plain, norm = problem.sharp and w is None, scores.measure.family == "norm" and scores.from_products
     return plain and norm and n > 2 and len(tiles) > 1 and math.comb(n, 3) * size**3 <= LARGEST
+
+
+def _lowest(dtype, cells):
+    "Nats below the largest logit at which a sum of exponentials has lost its digits."
+    limits = torch.finfo(dtype)
+    return -math.log(limits.tiny) + math.log(limits.eps) - math.log(cells)
 
 
 class _Walk:
@@ -120,9 +125,8 @@ class _Walk:
     def log_sums(self):
         "Log-sum-exp of every slice, shape (n, B); None where one reference cannot hold all of them."
         lse = torch.stack([self.mass.over((t,)) for t in range(self.problem.n)]).log() + self.top
-        limits = torch.finfo(self.problem.scores.dtype)
-        room = -math.log(limits.tiny) + math.log(limits.eps) - math.log(self.problem.scores.cells)
-        return None if (lse < self.top - room).any() else lse
+        scores = self.problem.scores
+        return None if (lse < self.top - _lowest(scores.dtype, scores.cells)).any() else lse
 
     def leave_gradients(self, lse):
         "The softmax part of the gradient, into `.grad` of the operands and of the scale."
@@ -166,3 +170,87 @@ def walk_once(
     if wanted:
         pull.backward()
     return lse.mean().item() + pull.item()
+
+# %% ../../nbs/3_ndim/08b_one_walk.ipynb #f4b25cfa
+def can_hold(problem, w):
+    "One-hot labels and a product whose cube takes at most a quarter of the memory."
+    scores = problem.scores
+    return problem.sharp and w is None and scores.measure.family == "product" and scores.fits(1 / 4)
+
+
+class _Held:
+    "Exponentials of all logits in blocks of rows, and the log-sum-exps of rows and of columns."
+
+    def __init__(self, left, right, scale, entries, keep):
+        self.blocks, rows, self.columns = [], [], torch.full((len(right),), -math.inf, dtype=torch.float64)
+        self.columns = self.columns.to(left.device)
+        for part in left.split(max(1, entries // len(right))):
+            e = (scale * part) @ right.T
+            top = e.max()
+            e.sub_(top).exp_()
+            rows.append(e.sum(1).double().log() + top)
+            self.columns = torch.logaddexp(self.columns, e.sum(0).double().log() + top)
+            self.blocks.append((e if keep else None, top))
+        self.rows, self.top = torch.cat(rows), max(top for _, top in self.blocks)
+
+    def slopes(self, left, right, by_row, by_column):
+        "Gradients of both sides; the weight of a cell is its exponential times the sum of two shares."
+        lefts, rights, start = [], torch.zeros_like(right), 0
+        for e, top in self.blocks:
+            part, factor = slice(start, start + len(e)), (top - self.top).exp()
+            e *= (factor * by_row[part])[:, None] + factor * by_column
+            lefts.append(e @ right)
+            rights.addmm_(e.T, left[part])
+            start += len(e)
+        return torch.cat(lefts), rights
+
+# %% ../../nbs/3_ndim/08b_one_walk.ipynb #0668677d
+def _leave(sides, slopes, scale, at, own):
+    "Gradients of a product into `.grad` of its leaves, with those of the anchors."
+    left, right = (side.detach() for side in sides)
+    if scale.requires_grad:
+        scale.grad = (slopes[0] * left).sum() - own.mean()
+    slopes[0][at[0]] -= right[at[1]] / len(own)
+    slopes[1][at[1]] -= left[at[0]] / len(own)
+    pairs = [(side, scale * slope) for side, slope in zip(sides, slopes) if side.requires_grad]
+    if pairs:
+        torch.autograd.backward(*zip(*pairs))
+
+# %% ../../nbs/3_ndim/08b_one_walk.ipynb #6d77b4e2
+def _log_sums_of_axes(sums, size, axes):
+    "Log-sum-exp over all axes but one, for each axis of one side."
+    if axes == 1:
+        return [sums]
+    return [sums.view([size] * axes).movedim(t, 0).flatten(1).logsumexp(1) for t in range(axes)]
+
+
+def _flat_sum(shares, dtype):
+    return outer_sum([place(v, (t,), len(shares)) for t, v in enumerate(shares)]).flatten().to(dtype)
+
+
+def hold_product(
+    problem,  # `CubeProblem` that `can_hold`
+    entries: int,  # Cells of a block, about
+    wanted: bool,  # Leave gradients?
+    scale,  # 0-d leaf
+    operands,  # Leaves: the embeddings
+):  # Value, or None where exponentials lie too far apart
+    "Slice loss of a product and its gradients from one matrix product."
+    n, size, cut = problem.n, problem.batch_size, problem.n - problem.n // 2
+    with torch.set_grad_enabled(wanted):
+        sides = rows_of_tuples(operands[:cut]), rows_of_tuples(operands[cut:])
+    with torch.no_grad():
+        left, right = (side.detach() for side in sides)
+        held = _Held(left, right, scale, entries, wanted)
+        lse = _log_sums_of_axes(held.rows, size, cut) + _log_sums_of_axes(held.columns, size, n - cut)
+        if torch.stack(lse).min() < held.top - _lowest(left.dtype, problem.scores.cells):
+            return None
+        items = torch.arange(size, device=left.device)
+        at = [sum(items * size**k for k in range(axes)) for axes in (cut, n - cut)]
+        own = (left[at[0]] * right[at[1]]).sum(1)
+        if wanted:
+            shares = [(held.top - v).exp() / (n * size) for v in lse]
+            parts = _flat_sum(shares[:cut], left.dtype), _flat_sum(shares[cut:], left.dtype)
+            slopes = held.slopes(left, right, *parts)
+            _leave(sides, slopes, scale, at, own)
+        return (torch.stack(lse).mean() - (scale * own).double().mean()).item()

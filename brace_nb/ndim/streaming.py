@@ -10,14 +10,14 @@ import math
 
 import torch
 
-from .one_walk import can_walk_once, walk_once
+from .one_walk import can_walk_once, hold_product, walk_once
 from .measures import outer_sum, place
 from .regions import partitions, region_sizes
 from .targets import cross_entropy
 from ..core.arguments import checked, size, sizes
 
 # %% auto #0
-__all__ = ['cube_blocks', 'walk_cells', 'walk_lines', 'walk_slices', 'streamed_loss']
+__all__ = ['cube_blocks', 'walk_cells', 'walk_lines', 'walk_slices', 'walk_held', 'streamed_loss']
 
 # %% ../../nbs/3_ndim/08a_streaming.ipynb #1aca39a9
 @checked(shape=sizes, entries=size)
@@ -196,6 +196,20 @@ def walk_slices(
         if value is not None:
             return value
     return _walk_twice(problem, tiles, wanted, scale, bias, w, operands)
+
+
+def walk_held(
+    problem,  # `CubeProblem` that `can_hold`
+    entries: int,  # Cells of a block, about
+    wanted: bool,  # Leave gradients?
+    scale,  # 0-d leaves, as the others
+    bias,
+    w,
+    operands,  # What the scores are computed from
+) -> float:  # The value
+    "A product, whose cube is built once and used twice; two walks where exponentials lie too far apart."
+    value = hold_product(problem, entries, wanted, scale, operands)
+    return walk_slices(problem, entries, wanted, scale, bias, w, operands) if value is None else value
 
 # %% ../../nbs/3_ndim/08a_streaming.ipynb #12ecebe9
 class _Streamed(torch.autograd.Function):

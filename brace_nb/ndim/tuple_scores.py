@@ -76,6 +76,17 @@ def unit(
     return x / x.norm(dim=-1, keepdim=True)
 
 # %% ../../nbs/3_ndim/01_tuple_scores.ipynb #ffdb5879
+def _check_rows(xs, normalize):
+    for a, x in enumerate(xs):
+        check_finite(x, f"modality {a}", "Find the diverged step, or drop these rows.")
+        zero = (x == 0).all(-1).nonzero()[:5].squeeze(-1).tolist() if normalize else []
+        if zero:
+            raise ValueError(
+                f"a zero row has no direction; got zeros in modality {a}, rows {zero}. "
+                "Drop them, or pass normalize=False."
+            )
+
+
 def as_batches(
     xs,  # n arrays, shapes (..., F)
     normalize: bool,  # Unit rows?
@@ -85,15 +96,13 @@ def as_batches(
     _check_batches(xs)
     dtype = torch.float64 if any(x.dtype == torch.float64 for x in xs) else torch.float32
     xs = [x.to(dtype) for x in xs]
-    for a, x in enumerate(xs):
-        check_finite(x, f"modality {a}", "Find the diverged step, or drop these rows.")
-        zero = (x == 0).all(-1).nonzero()[:5].squeeze(-1).tolist() if normalize else []
-        if zero:
-            raise ValueError(
-                f"a zero row has no direction; got zeros in modality {a}, rows {zero}. "
-                "Drop them, or pass normalize=False."
-            )
-    return [unit(x) for x in xs] if normalize else xs
+    if not normalize:
+        _check_rows(xs, normalize)
+        return xs
+    rows = unit(torch.cat([x.reshape(-1, x.shape[-1]) for x in xs]))
+    if not rows.detach().sum().isfinite():  # what has no direction is NaN now
+        _check_rows(xs, normalize)
+    return [u.view_as(x) for u, x in zip(rows.split([math.prod(x.shape[:-1]) for x in xs]), xs)]
 
 # %% ../../nbs/3_ndim/01_tuple_scores.ipynb #c446ae24
 def positive_part(

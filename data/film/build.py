@@ -11,12 +11,15 @@ scale for all moments.
 import sys
 from pathlib import Path
 
-import numpy as np
-import torch
-from matplotlib import colormaps
-from PIL import Image, ImageDraw, ImageFont
+from brace_nb.core import use_one_instruction_set
 
-from brace_nb.foundations import (
+use_one_instruction_set()
+
+import numpy as np  # noqa: E402
+from matplotlib import colormaps  # noqa: E402
+from PIL import Image, ImageDraw, ImageFont  # noqa: E402
+
+from brace_nb.foundations import (  # noqa: E402
     EncoderConfig,
     Sprites,
     TrainingConfig,
@@ -95,7 +98,6 @@ def frame(step, matrix, icons, low, high):
 
 
 def main():
-    torch.set_num_threads(1)
     emoji = load_emoji()
     ids = chosen(emoji)
     icons = [Image.fromarray(p).resize((16, 16)) for p in on_background(emoji.images("noto", ids, 64))]
