@@ -23,7 +23,7 @@ for e in FOUND.values():
     own = {k: v for k, v in fingerprint(e).items() if not k.startswith("results of ")}
     write_atomic(e.folder.parents[2] / "inputs" / f"{e.name}.json", json.dumps(own, indent=1))
     rule:
-        name: e.name.replace("/", "__").replace("-", "_")
+        name: e.rule
         input: f"inputs/{e.name}.json", [f"done/{need}.json" for need in e.needs]
         output: f"done/{e.name}.json"
         # The first figure takes seconds. It holds as many cores as the widest job: beside it a narrow one

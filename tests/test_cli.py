@@ -110,6 +110,14 @@ def test_outputs_that_are_no_files(folder, capsys):
     complains(capsys, "no folder", "binarize", folder / "x.npy", folder / "no" / "out.npy")
 
 
+def test_control_characters_are_shown_and_not_sent(tmp_path, capsys):
+    name = "a\x1b[2J\x07\x9b\u202e.npy"
+    code, out, err = run(capsys, "binarize", tmp_path / name, tmp_path / "out.npy")
+    assert (
+        code == 2 and r"a\x1b[2J\x07\x9b\u202e.npy" in err and not set("\x1b\x07\x9b\u202e") & set(out + err)
+    )
+
+
 def test_a_link_stays_and_its_target_is_written(folder, capsys):
     (folder / "far").mkdir()
     (folder / "link.npy").symlink_to("far/out.npy")

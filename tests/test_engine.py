@@ -18,9 +18,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from traced import executed, outside
+from traced import executed, outside, unheld
 
 from brace_nb.companion import (
+    DATA,
     code_closure,
     engine,
     find_experiments,
@@ -32,6 +33,7 @@ from brace_nb.companion import (
     warm_process,
 )
 from brace_nb.companion import job as engine_job
+from brace_nb.core import wait_for
 
 MAIN = "from brace_nb.companion.cli import main; main()"
 TOY = {
@@ -445,7 +447,7 @@ def test_code_that_no_import_shows_is_refused(project):
 
 
 TESTS = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(root())])}  # where `traced` is
-CHEAP = ("ndim/statistics", "assignment/printed_metrics", "codes/first_descent")
+CHEAP = ("ndim/statistics", "assignment/printed_metrics", "codes/first_descent", "foundations/data")
 
 
 @pytest.fixture(scope="module")
@@ -466,7 +468,10 @@ def traces(tmp_path_factory):
         "run_notebook(e.path, path + '.ipynb', e.values, root(), around=around)\n"
         "os._exit(0)  # to take down what was imported takes as long as the run\n"
     )
-    surroundings = os.environ | {"BRACE_NB_RUN": str(folder / "run"), "MPLBACKEND": "agg"} | TESTS
+    for name in set(DATA.values()):
+        shutil.copytree(root() / name, folder / name)  # which nobody else opens
+    own = {"BRACE_NB_RUN": str(folder / "run"), "BRACE_NB_DATA": str(folder / "data"), "MPLBACKEND": "agg"}
+    surroundings = os.environ | own | TESTS
     subprocess.run([sys.executable, "-c", code, str(folder)], env=surroundings, check=True, timeout=480)
     return folder
 
@@ -483,6 +488,42 @@ def test_what_a_real_experiment_executes_lies_in_its_inputs(name, traces):
     assert {"companion", name.split("/")[0]} <= parts and sum(map(len, found.values())) > 10
     without = {m: d for m, d in closure.items() if not m.startswith(f"brace_nb.{name.split('/')[0]}.")}
     assert outside(found, without), "the test must be able to fail"
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_what_a_real_experiment_imports_and_opens_lies_in_its_fingerprint(name, traces, monkeypatch):
+    "Distributions that the package or a cell imports, and files of the clone."
+    monkeypatch.setenv("BRACE_NB_DATA", str(traces / "data"))
+    calls, inputs = traces / name.replace("/", "-"), fingerprint(find_experiments("smoke")[name])
+    assert not unheld(calls, inputs, root())
+    without = {k: v for k, v in inputs.items() if not k.startswith("data ")} | dict(packages="python 3.11")
+    found = unheld(calls, without, root())
+    assert "numpy" in found, "the test must be able to fail"
+    assert any("data/emoji" in f for f in found) == ("data data/emoji" in inputs)
+
+
+READS = """import sympy, tokenize
+from brace_nb.foundations import load_emoji
+open({secret!r}).read()
+load_emoji()
+"""
+
+
+def test_a_trace_sees_files_and_distributions(tmp_path, monkeypatch):
+    secret = root() / "CITATION.cff"
+    shutil.copytree(root() / "data/emoji", tmp_path / "data/emoji")
+    monkeypatch.setenv("BRACE_NB_DATA", str(tmp_path / "data"))  # so that only this run opens them
+    code = "import sys\nfrom traced import traced\nwith traced(*sys.argv[1:]):\n"
+    code += f"    exec({READS.format(secret=str(secret))!r}, {{}})\n"
+    calls = tmp_path / "calls"
+    subprocess.run(
+        [sys.executable, "-c", code, calls, root() / "brace_nb"], env=os.environ | TESTS, check=True
+    )
+    inputs = dict(packages="numpy 2, pandas 3, torch 2, pyarrow 1") | {"data data/emoji": "digest"}
+    found = unheld(calls, inputs, root())
+    assert {"sympy", str(secret)} <= set(found) and not any("emoji" in f for f in found)
+    del inputs["data data/emoji"]
+    assert any("data/emoji" in f for f in unheld(calls, inputs, root()))
 
 
 def test_a_trace_sees_kernels_threads_forks_and_programs(project, tmp_path):
@@ -517,12 +558,13 @@ def test_an_interrupt_ends_a_scheduler_that_waits_for_its_jobs():
         "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(1, flush=True); "
         "time.sleep(600)"
     )
-    scheduler, said = subprocess.Popen([sys.executable, "-S", "-c", stubborn], stdout=subprocess.PIPE), []
+    scheduler = subprocess.Popen([sys.executable, "-S", "-c", stubborn], stdout=subprocess.PIPE)
     scheduler.stdout.readline()
 
     threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
-    assert engine._wait(scheduler, lambda text, **_: said.append(text), patience=0.2) == 130
-    assert scheduler.returncode == -signal.SIGKILL and "continues from here" in said[0]
+    with pytest.raises(KeyboardInterrupt):
+        wait_for(scheduler, patience=0.2)
+    assert scheduler.returncode == -signal.SIGKILL
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(project, monkeypatch):
@@ -607,6 +649,30 @@ def test_an_unknown_name_is_refused(project):
         make(only="three")
 
 
+WHERE = """def where():
+    import os
+    return os.environ.get("BRACE_NB_WARM", "no socket"), os.getppid()
+"""
+
+
+def test_with_a_snakemake_profile_jobs_share_nothing_with_the_engine(project, monkeypatch, capsys):
+    (project / "profile").mkdir()
+    (project / "profile/config.yaml").write_text("cores: 2\n")
+    (project / "brace_nb/toy/places.py").write_text(WHERE)
+    seen = '(output()/"x.txt").write_text(where()[value])'
+    notebook(project, "two/d", "value = 0", HEAD + "from brace_nb.toy.places import where", seen)
+    notebook(project, "two/e", "value = 3", 'raise ArithmeticError(f"row {value}\x1b[2J")')
+    monkeypatch.setattr(engine.processes, "warm_process", None)
+    monkeypatch.setenv("PYTHONPATH", str(project))
+    assert make(only="two/d,two/e", snakemake_profile=str(project / "profile")) == 1
+    assert (project / "data/derived/cpu/runs/two/d/out/output/x.txt").read_text() == "no socket"
+    said = capsys.readouterr().out
+    assert "two/d: running (" in said and "two/e: failed (1 " in said and "ArithmeticError: row 3" in said
+    assert r"row 3\x1b[2J" in said and "\x1b" not in said
+    with pytest.raises(FileNotFoundError, match="is no Snakemake profile"):
+        make(only="two/e", snakemake_profile=str(project / "nowhere"))
+
+
 def test_slurm_profile_plans_one_job_an_experiment(project):
     source = Path(__file__).resolve().parents[1] / "data/profiles/slurm"
     shutil.copytree(source, project / "data/profiles/slurm")
@@ -616,4 +682,4 @@ def test_slurm_profile_plans_one_job_an_experiment(project):
     result = subprocess.run([sys.executable, "-m", "snakemake", *where.split()], **how)
     assert result.returncode == 0, result.stderr
     said = result.stdout + result.stderr
-    assert all(f"two__{n}" in said for n in "abc") and "slurm_partition=main" in said
+    assert all(f"two__{n}" in said for n in "abc") and "runtime=120" in said

@@ -231,6 +231,20 @@ def test_damaged_pickles_are_one_error(tmp_path, content):
         read_pickled_data(tmp_path / "bad")
 
 
+def test_small_files_that_never_end_are_refused(tmp_path):
+    lists = [1]
+    for _ in range(10):
+        lists = [lists] * 10
+    itself = []
+    itself.append(itself)
+    for held in (lists, itself):
+        (tmp_path / "bad").write_bytes(pickle.dumps(dict(data=held)))
+        with pytest.raises(ValueError, match="is not what was expected"):
+            read_pickled_data(tmp_path / "bad")
+    (tmp_path / "bad").write_bytes(pickle.dumps(dict(data=list(range(300_000)))))
+    assert len(read_pickled_data(tmp_path / "bad")["data"]) == 300_000
+
+
 @pytest.mark.parametrize(
     "file, seed, patch", [("clip_b32/ViT-B-32.pt", 0, 16), ("clip_l14/*.safetensors", 2, 8)]
 )

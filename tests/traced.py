@@ -1,14 +1,18 @@
-"""Which functions of the package a run calls; all must lie in modules that its result depends on.
+"""What a run calls, imports and opens; all of it must be in what its result depends on.
 
 `python tests/traced.py codes/optimum ndim` traces these experiments at smoke size and says what lies outside.
 """
 
 from __future__ import annotations
+import builtins
 import contextlib
+import ctypes
 import os
+import struct
 import sys
 import threading
 from collections.abc import Iterable
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 
@@ -66,7 +70,73 @@ def _unwatched_compilation():
         dispatcher.compile = compile
 
 
+_OPEN, _FOLDER = 0x20, 0x40000000  # of inotify
+
+
+@contextlib.contextmanager
+def _opened_data(path: Path):
+    "Lines `open, path` for what anything, compiled code too, opens below BRACE_NB_DATA."
+    top = os.environ.get("BRACE_NB_DATA")
+    if not top:
+        yield
+        return
+    system = ctypes.CDLL(None)
+    notes = system.inotify_init1(os.O_NONBLOCK)
+    folders = [Path(top), *(p for p in Path(top).rglob("*") if p.is_dir())]
+    places = {system.inotify_add_watch(notes, os.fsencode(p), _OPEN): p for p in folders}
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BlockingIOError), open(path, "a") as file:
+            while said := os.read(notes, 1 << 20):
+                while said:
+                    place, mask, _, length = struct.unpack_from("iIII", said)
+                    name, said = said[16 : 16 + length].rstrip(b"\0").decode(), said[16 + length :]
+                    if not mask & _FOLDER:
+                        file.write(f"open\t{places[place] / name}\n")
+        os.close(notes)
+
+
 _CUSTOM = "from traced import watch\nwatch({path!r}, {folder!r})\n"
+
+
+def _watch_imports(file: int, folder: str) -> None:
+    "A line `import, name` for every import by a module below the folder, or by a cell."
+    real = builtins.__import__
+
+    def look(name, scope=None, local=None, fromlist=(), level=0):
+        where = (scope or {}).get("__file__") or "cell"
+        if (
+            not level
+            and (where == "cell" or where.startswith(folder))
+            and where != watch.__code__.co_filename
+        ):
+            os.write(file, f"import\t{name.partition('.')[0]}\n".encode())
+        return real(name, scope, local, fromlist, level)
+
+    builtins.__import__ = look
+
+
+_WATCHED = set()  # Descriptors that are written to now
+
+
+def _watch_files(file: int, folder: str) -> None:
+    "A line `open, path` for every file that is opened to be read in the clone, but no code."
+    clone, moved = str(Path(folder).parent), os.environ.get("BRACE_NB_DATA") or "/nowhere"
+
+    def look(event, arguments):
+        if (
+            event == "open"
+            and file in _WATCHED
+            and isinstance(arguments[0], str)
+            and not set("wxa+") & set(arguments[1] or "r")
+        ):
+            path = os.path.abspath(arguments[0])
+            if path.startswith((f"{clone}/", f"{moved}/")) and not path.startswith(folder):
+                os.write(file, f"open\t{path}\n".encode())
+
+    _WATCHED.add(file)
+    sys.addaudithook(look)  # for good
 
 
 def watch(
@@ -76,6 +146,8 @@ def watch(
     "Write down every function that this process calls from now on."
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     look = _watcher(file, folder)
+    _watch_imports(file, folder)
+    _watch_files(file, folder)
     threading.settrace(look)
     sys.settrace(look)
     return file
@@ -102,15 +174,17 @@ def traced(
 ):
     "Write down what the block calls; threads, forks and Python programs that it starts are watched too."
     path, folder = Path(path).resolve(), f"{Path(folder).resolve()}/"
-    before = _kernels(folder)
-    with _programs(path, folder), _unwatched_compilation():
+    before, imports = _kernels(folder), builtins.__import__
+    with _programs(path, folder), _unwatched_compilation(), _opened_data(path):
         file = watch(str(path), folder)
         try:
             yield
         finally:
             sys.settrace(None)
             threading.settrace(None)
+            builtins.__import__ = imports
             _write_kernels(file, folder, before)
+            _WATCHED.discard(file)
             os.close(file)
 
 
@@ -121,10 +195,43 @@ def executed(
     "What a block called."
     found = {}
     lines = Path(path).read_text(encoding="utf-8").splitlines() if Path(path).exists() else []
-    for file, name in (line.split("\t") for line in lines):
+    for file, name in (line.split("\t") for line in lines if line.startswith("/")):
         module = Path(file).relative_to(Path(folder).resolve()).with_suffix("").as_posix().replace("/", ".")
         found.setdefault(module.removesuffix(".__init__"), set()).add(name)
     return found
+
+
+def used(
+    path: Path | str,  # Written by `traced`
+) -> tuple[set[str], set[str]]:  # Distributions that the package or a cell imports; files that were read
+    "What else a block depends on."
+    found = {"import": set(), "open": set()}
+    for kind, name in (line.split("\t") for line in Path(path).read_text(encoding="utf-8").splitlines()):
+        found.get(kind, set()).add(name)
+    of = packages_distributions()
+    return {d.lower() for name in found["import"] for d in of.get(name, ())}, found["open"]
+
+
+_HARMLESS = set(  # Of the engine: nothing of a result is computed by them
+    "brace_nb ipython execnb papermill nbformat matplotlib-inline pyyaml psutil tqdm".split()
+)
+# Their rows, parameters and cells are in the fingerprint one by one; results of others by their digests
+OF_THE_ENGINE = ("data/claims", "data/under", "data/profiles", "data/derived", "nbs", "settings.ini")
+
+
+def unheld(
+    path: Path | str,  # Written by `traced`
+    inputs: dict[str, str],  # From `fingerprint`
+    clone: Path,
+) -> list[str]:  # Distributions, files
+    "What a run imported or read and its fingerprint does not hold."
+    distributions, files = used(path)
+    held = {words.split()[0] for words in inputs["packages"].split(", ")} | _HARMLESS
+    data = [key.removeprefix("data ") for key in inputs if key.startswith("data ")]
+    moved = Path(os.environ.get("BRACE_NB_DATA") or clone / "data")  # stands for `data`
+    data = [str(moved / Path(name).relative_to("data")) for name in data if name.startswith("data/")]
+    asked = (*data, *(str(clone / f) for f in OF_THE_ENGINE))
+    return sorted(distributions - held) + sorted(f for f in files if not f.startswith(asked))
 
 
 def outside(
@@ -139,14 +246,14 @@ def strange(experiment, folder):
     "Functions that an experiment calls outside its inputs."
     from functools import partial
 
-    from brace_nb.companion import code_closure, root, run_notebook
+    from brace_nb.companion import code_closure, fingerprint, root, run_notebook
 
     calls = Path(folder) / experiment.name.replace("/", "-")
     around = partial(traced, calls, root() / "brace_nb")
     run_notebook(experiment.path, f"{calls}.ipynb", experiment.values, root(), around=around)
     found = executed(calls, root())
     found.pop(run_notebook.__module__, None)  # shows the pictures of every notebook
-    return outside(found, code_closure(experiment.sources))
+    return outside(found, code_closure(experiment.sources)) + unheld(calls, fingerprint(experiment), root())
 
 
 if __name__ == "__main__":

@@ -38,9 +38,11 @@ __getattr__, __dir__, __all__ = lazy(
         "set_threads submit warm_process"
     ),
     schedule=(
-        "begin expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes tell"
+        "begin expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes tell "
+        "trace watching"
     ),
-    publishing="collect forget_lost join_tables publish read_facts split_tables",
+    publishing="collect forget_lost join_tables own_bytes publish read_facts split_tables",
+    comparison="Comparison committed compare moved_cells moved_values",
     runs="CellTimeout provenance run_notebook run_one",
     engine="job keep make",
     cli="main parser readme",

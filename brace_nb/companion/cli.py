@@ -12,10 +12,11 @@ import re
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 
 from .. import __version__
+from ..core.files import printable
 
 # %% auto #0
 __all__ = ['readme', 'parser', 'main']
@@ -45,6 +46,15 @@ def _job(a) -> int:
     return engine.job(**job)
 
 # %% ../../nbs/7_companion/12_cli.ipynb #62fb4e13
+def _compare(a) -> int:
+    from brace_nb.companion.comparison import compare
+    from brace_nb.companion.experiments import find_experiments, select
+
+    found = compare(select(find_experiments("cpu", {}), a.only))
+    print(found.text() or "nothing to compare: no experiment has run here, or there is no git.")
+    return 0
+
+
 def _list(a) -> int:
     from brace_nb.companion.experiments import find_experiments
     from brace_nb.companion.schedule import known_seconds
@@ -196,6 +206,7 @@ def _add(commands, name: str, function, help: str, options: list = ()) -> argpar
 _COMMANDS = {  # Name -> function, what it does
     "figures": (_figures, "bring the figures up to date and print the state of the ledger"),
     "list": (_list, "list the experiments: measured seconds, ledger rows, state"),
+    "compare": (_compare, "how many pictures, numbers and verdicts are as committed, and which moved"),
     "claims": (_claims, "print the ledger"),
     "readme": (_readme, "write README.md from nbs/index.ipynb"),
     "job": (_job, "run one experiment in this process (what Snakemake calls)"),
@@ -222,6 +233,7 @@ _OPTIONS = {
         _CLUSTER,
     ],
     "list": [_PROFILE],
+    "compare": [("--only", str, "", "a part or an experiment, several with commas")],
     "claims": [
         _PROFILE,
         ("--id", str, "", "only ids that begin so"),
@@ -296,6 +308,19 @@ def _ended_cleanly():
             signal.signal(signal.SIGTERM, before)
 
 
+class _Shown:
+    "A stream that shows control characters and does not send them to a terminal."
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def write(self, text):
+        return self._stream.write(printable(text, keep="\n\t\r"))  # bars go back to the line's begin
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+
 def _say(text: str, code: int) -> int:
     print(f"brace-nb: {text}", file=sys.stderr)
     return code
@@ -328,6 +353,6 @@ def main(
 ) -> None:
     "Run a command; errors of the user are one line, not a traceback."
     a = parser().parse_args(arguments)
-    with _ended_cleanly():
+    with _ended_cleanly(), redirect_stdout(_Shown(sys.stdout)), redirect_stderr(_Shown(sys.stderr)):
         code = _run(a)
     sys.exit(code)

@@ -7,13 +7,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from ..core import clusters
 from ..core.files import read_json, write_atomic
-from . import experiments, processes, public_pieces, publishing, runs, schedule
+from brace_nb.companion import (
+    comparison,
+    experiments,
+    processes,
+    public_pieces,
+    publishing,
+    runs,
+    schedule,
+)
 from .claims import APART
 from .experiments import Experiment
 from .folders import derived, figures_folder, root
@@ -35,11 +43,6 @@ def _traceback(error: BaseException) -> str:
     return processes.about_disk(error) or "".join(traceback.format_exception(error))
 
 
-def _log(name: str, profile: str) -> Path:
-    "What a failed job leaves."
-    return derived(profile) / "logs" / f"{name}.log"
-
-
 def job(name: str, profile: str, force: bool = False) -> int:  # Exit code
     "Run one experiment and tell how it went."
     experiments.check_name(name)
@@ -47,6 +50,7 @@ def job(name: str, profile: str, force: bool = False) -> int:  # Exit code
     start = time.time()
     try:
         schedule.tell(profile, f"{name}: running")
+        write_atomic(schedule.trace("begun", profile, name), "")
         with processes.locked(derived(profile) / "locks" / f"{name}.lock"):
             how = "done" if runs.run_one(name, profile, force) else "unchanged"
         schedule.tell(profile, f"{name}: {how} in {time.time() - start:.0f} s")
@@ -54,7 +58,7 @@ def job(name: str, profile: str, force: bool = False) -> int:  # Exit code
         text = _traceback(error)
         schedule.tell(profile, f"{name}: failed in {time.time() - start:.0f} s\n{text[-6000:]}")
         with contextlib.suppress(OSError):  # a full disk takes no log either
-            write_atomic(_log(name, profile), text)
+            write_atomic(schedule.trace("logs", profile, name), text)
         return 1
     return 0
 
@@ -80,16 +84,12 @@ def _remember(profile: str, chosen: dict[str, Experiment], reasons: dict[str, li
 _OPTIONS = "--nolock --rerun-incomplete --keep-going --rerun-triggers input --scheduler greedy"
 
 
-def _command(
-    profile: str, todo: list[Experiment], cores: int, snakemake_profile: str, force: bool
-) -> list[str]:
+def _command(profile: str, todo: list[Experiment], force: bool, words: list[str]) -> list[str]:
     "The call of Snakemake."
-    where = ["--quiet", "all", "--cores", str(cores), "--resources", "gpu=1"]
-    if snakemake_profile:
-        where = ["--profile", str(Path(snakemake_profile).resolve())]
     files = ["--snakefile", str(root() / "Snakefile"), "--directory", str(derived(profile))]
     targets = [f"done/{e.name}.json" for e in todo]
-    start = [sys.executable, "-m", "snakemake", *files, *_OPTIONS.split(), *where]
+    where = ["--quiet", "all", "--resources", "gpu=1"] if "--cores" in words else []
+    start = [sys.executable, "-m", "snakemake", *files, *_OPTIONS.split(), *where, *words]
     return [*start, "--config", f"profile={profile}", f"force={int(force)}", "--", *targets]
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1b9d51ec
@@ -127,48 +127,45 @@ def _preload(todo: list[Experiment]) -> tuple[str, ...]:
 
 # %% ../../nbs/7_companion/11_engine.ipynb #ec1c39de
 def _surroundings(profile: str, socket: str) -> dict[str, str]:
-    "Variables for Snakemake and its jobs: what they keep for a time lies with the socket and goes with it."
+    "Variables for Snakemake and its jobs; what they keep for a time lies with the socket and goes with it."
     cache = derived(profile) / ".cache"
     cache.mkdir(parents=True, exist_ok=True)
-    own = {"XDG_CACHE_HOME": str(cache), "TMPDIR": str(Path(socket).parent), "BRACE_NB_ROOT": str(root())}
-    return os.environ | own | {processes.VARIABLE: socket}
+    own = {"XDG_CACHE_HOME": str(cache), "BRACE_NB_ROOT": str(root())}
+    here = {"TMPDIR": str(Path(socket).parent), processes.VARIABLE: socket} if socket else {}
+    return {k: v for k, v in os.environ.items() if k != processes.VARIABLE} | own | here
 
-
-def _wait(engine: subprocess.Popen, say, patience: float = 5.0) -> int:
-    "Wait for Snakemake; what ends this process ends it first, for good if it waits for its jobs."
-    try:
-        return engine.wait()
-    except BaseException as error:
-        engine.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            engine.wait(patience)
-        engine.kill()
-        engine.wait()
-        if not isinstance(error, KeyboardInterrupt):
-            raise
-    say("interrupted; `make figures` continues from here.", flush=True)
-    return 130
+# %% ../../nbs/7_companion/11_engine.ipynb #2356498f
+def _say_last_words(todo: list[Experiment], path: Path, say) -> None:
+    "What Snakemake said, where no job has said why it failed."
+    if not any(schedule.trace("logs", e.profile, e.name).exists() for e in todo):
+        say(path.read_text(errors="replace")[-3000:] or "Snakemake ended without a word.")
 
 # %% ../../nbs/7_companion/11_engine.ipynb #f0e627dd
 def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, force, lock, say) -> int:
     "Have Snakemake run experiments; results stay until the new ones are whole. Returns the exit code."
     if not todo:
         return 0
-    for e in todo:
-        runs.stamp(e).unlink(missing_ok=True)
-        _log(e.name, profile).unlink(missing_ok=True)
     schedule.begin(todo, cores)
-    command = _command(profile, todo, cores, snakemake_profile, force)
-    path = derived(profile) / "snakemake.log"
-    with (
-        processes.warm_process("brace_nb.companion.engine:job", _preload(todo)) as socket,
-        open(path, "wb") as log,
-    ):
-        errors = None if snakemake_profile else log
-        inherit = dict(preexec_fn=processes.die_with_parent, env=_surroundings(profile, socket))
-        code = _wait(subprocess.Popen(command, cwd=root(), stderr=errors, pass_fds=[lock], **inherit), say)
-    if code not in (0, 130) and not any(_log(e.name, profile).exists() for e in todo):
-        say(path.read_text(errors="replace")[-3000:] or "Snakemake ended without a word.")
+    path, warm, look = derived(profile) / "snakemake.log", contextlib.nullcontext(""), None
+    if snakemake_profile:
+        look = schedule.watching(todo, path)
+    else:
+        warm = processes.warm_process("brace_nb.companion.engine:job", _preload(todo))
+    queue = clusters.submitting(snakemake_profile, derived(profile), cores)
+    with queue as words, warm as socket, open(path, "wb") as log:
+        how = dict(cwd=root(), env=_surroundings(profile, socket), pass_fds=[lock], stderr=log)
+        how |= dict(stdout=log) if look else {}  # on a cluster the jobs' own lines go elsewhere
+        command = _command(profile, todo, force, words)
+        started = subprocess.Popen(command, preexec_fn=processes.die_with_parent, **how)
+        try:
+            code = clusters.wait_for(started, look)
+        except KeyboardInterrupt:
+            say("interrupted; `make figures` continues from here.", flush=True)
+            return 130
+    if look:
+        look()
+    if code:
+        _say_last_words(todo, path, say)
     return code
 
 # %% ../../nbs/7_companion/11_engine.ipynb #e1f73654
@@ -236,6 +233,8 @@ def _choose(profile: str, only: str) -> tuple[dict[str, Experiment], dict[str, s
 def _report(rows, reasons, chosen, broken, profile, only, code, strict, say) -> int:
     "Say what became of a run; returns its exit code."
     wrong = _say_ledger(rows, chosen, profile, only, say)
+    if profile == "cpu" and (text := comparison.compare(chosen).text(most=12)):
+        say(text, flush=True)
     if code:
         _say_failed([name for name in reasons if stale({name: chosen[name]})], profile, say)
     _say_broken(broken, say)
@@ -274,6 +273,6 @@ def keep(profile: str, only: str, say=print) -> int:  # Exit code
     with processes.locked(derived(profile) / "lock"):
         for e in (e for e in chosen.values() if experiments.chosen_by(e.name, only)):
             changed = accept(e, os.environ.get("USER", "somebody"))
-            write_atomic(runs.stamp(e), json.dumps(fingerprint(e), indent=1))
+            write_atomic(schedule.trace("done", profile, e.name), json.dumps(fingerprint(e), indent=1))
             say(f"{e.name}: kept by hand although {', '.join(changed) or 'nothing changed'}", flush=True)
     return 0

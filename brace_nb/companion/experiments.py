@@ -96,6 +96,10 @@ class Experiment:
         return int(self.values.get("threads", 1))
 
     @property
+    def rule(self) -> str:
+        return self.name.replace("/", "__").replace("-", "_")
+
+    @property
     def folder(self) -> Path:
         return derived(self.profile) / "runs" / self.name
 

@@ -16,8 +16,8 @@ from .processes import locked
 from .staleness import damaged, result_of
 
 # %% auto #0
-__all__ = ['join_tables', 'split_tables', 'saved_facts', 'numbers_folder', 'figure_files', 'read_facts', 'keeps_times', 'publish',
-           'forget_lost', 'collect']
+__all__ = ['join_tables', 'split_tables', 'saved_facts', 'numbers_folder', 'figure_files', 'read_facts', 'keeps_times', 'pinned',
+           'own_bytes', 'stays_apart', 'publish', 'forget_lost', 'collect']
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #9dbe05cb
 _TITLE = "# table: "
@@ -137,6 +137,29 @@ def keeps_times(experiment: Experiment, saved: dict[str, dict]) -> bool:
     same = any(maker and maker["inputs"] == timed[0]["inputs"] for maker in makers)
     return same and all((folder / f"{figure}.png").exists() for figure in saved)
 
+# %% ../../nbs/7_companion/09_publishing.ipynb #84ce0c41
+def pinned() -> dict[str, str]:
+    "Package -> version, with which the committed figures are made."
+    path = root() / "constraints.txt"
+    lines = path.read_text(encoding="utf-8").split() if path.exists() else []
+    return dict(line.lower().split("==") for line in lines if "==" in line)
+
+
+def own_bytes(experiment: Experiment) -> str:  # Empty where they should be everybody's
+    "Why a result cannot have the bytes of the committed one."
+    run, wanted = result_of(experiment)["run"], pinned()
+    others = {n: v for n, v in run.get("packages", {}).items() if v.partition("+")[0] != wanted.get(n, v)}
+    said = [f"{name} is {v} and not {wanted[name]}" for name, v in others.items() if name in wanted]
+    said = [", ".join(said[:5])] if said else []
+    if (device := run.get("device", "cpu")) != "cpu":
+        said.append(f"they were computed on {device}")
+    return "; ".join([*said, *filter(None, [run.get("own_bytes")])])
+
+
+def stays_apart(experiment: Experiment) -> bool:
+    "Is a result not to be published over the committed one?"
+    return experiment.profile == "cpu" and not os.environ.get("KEEP") and bool(own_bytes(experiment))
+
 # %% ../../nbs/7_companion/09_publishing.ipynb #a23e6408
 def publish(experiment: Experiment) -> list[str]:  # Files that changed
     "Copy an experiment's figures to their place; those it no longer makes are deleted."
@@ -146,7 +169,7 @@ def publish(experiment: Experiment) -> list[str]:  # Files that changed
             f"the results of {experiment.name} are not whole: {'; '.join(faults)}. Run it again."
         )
     saved, changed = saved_facts(experiment), []
-    if keeps_times(experiment, saved):
+    if stays_apart(experiment) or keeps_times(experiment, saved):
         return []
     for figure, facts in saved.items():
         for file, content in figure_files(experiment, figure, facts).items():
@@ -179,7 +202,7 @@ def collect(profile: str) -> list[dict]:  # The ledger
     records, finished, before = {}, set(), figures_folder(profile) / "claims.json"
     known = {r["id"] for r in read_json(before) if r["measured"] is not None} if before.exists() else set()
     for experiment in find_experiments(profile, {}).values():
-        if not result_of(experiment) or damaged(experiment):
+        if not result_of(experiment) or damaged(experiment) or stays_apart(experiment):
             continue
         if set(experiment.claims) <= known and keeps_times(experiment, saved_facts(experiment)):
             continue

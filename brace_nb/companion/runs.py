@@ -26,10 +26,11 @@ from .experiments import Experiment, find_experiments, select
 from .folders import derived, root
 from .processes import notebook_environment, set_threads
 from .publishing import publish
+from .schedule import trace
 from .staleness import digest, fingerprint, reasons_to_run, result_of, versions
 
 # %% auto #0
-__all__ = ['keep_freed_memory', 'package_of', 'CellTimeout', 'run_notebook', 'swap', 'provenance', 'summary', 'stamp', 'run_one']
+__all__ = ['keep_freed_memory', 'package_of', 'CellTimeout', 'run_notebook', 'swap', 'provenance', 'summary', 'run_one']
 
 # %% ../../nbs/7_companion/10_runs.ipynb #5c1e77a2
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of glibc's mallopt
@@ -308,11 +309,6 @@ def _result(experiment: Experiment, work: Path, inputs: dict[str, str], run: dic
     facts = dict(name=experiment.name, profile=experiment.profile, fingerprint=inputs)
     return facts | dict(files=files, output=made, run=run)
 
-
-def stamp(experiment: Experiment) -> Path:
-    "The file Snakemake sees: the inputs of the result it stands for."
-    return derived(experiment.profile) / "done" / f"{experiment.name}.json"
-
 # %% ../../nbs/7_companion/10_runs.ipynb #553a8d74
 def run_one(
     name: str,  # "part/name"
@@ -333,5 +329,6 @@ def run_one(
         write_atomic(work / "result.json", json.dumps(result, indent=1, ensure_ascii=False))
         swap(experiment)
     publish(experiment)
-    write_atomic(stamp(experiment), json.dumps(result_of(experiment)["fingerprint"], indent=1))
+    done = trace("done", profile, name)  # what Snakemake sees: the inputs of the result it stands for
+    write_atomic(done, json.dumps(result_of(experiment)["fingerprint"], indent=1))
     return bool(why)

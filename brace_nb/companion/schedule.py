@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import time
+from collections import Counter
+from pathlib import Path
+from ..core.clusters import last_words
 from .experiments import Experiment
 from .folders import derived, root
 from .staleness import result_of
 from .timing import processor
-from ..core.files import read_json, write_atomic
+from ..core.files import printable, read_json, write_atomic
 
 # %% auto #0
-__all__ = ['known_seconds', 'expected_seconds', 'longest_chains', 'quick_figure', 'priorities', 'begin', 'tell',
-           'remember_minutes']
+__all__ = ['known_seconds', 'expected_seconds', 'longest_chains', 'quick_figure', 'priorities', 'trace', 'begin', 'tell',
+           'watching', 'remember_minutes']
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #541fda32
 def known_seconds(
@@ -68,21 +72,68 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
+def trace(
+    kind: str,  # "begun": it has begun; "logs": why it failed; "done": its result, for Snakemake
+    profile: str,
+    name: str,
+) -> Path:
+    "A file by which others see how far a job is."
+    return derived(profile) / kind / f"{name}{dict(logs='.log', done='.json').get(kind, '')}"
+
+
 def begin(todo: list[Experiment], cores: int) -> None:
-    "Leave for the jobs of a run what they need to `tell` how far it is."
+    "Delete the traces of earlier jobs; leave for those of a run what they need to `tell` how far it is."
     found = {e.name: e for e in todo}
+    for e in todo:
+        for kind in ("begun", "logs", "done"):
+            trace(kind, e.profile, e.name).unlink(missing_ok=True)
     plan = dict(start=time.time(), cores=cores, seconds=expected_seconds(found, known_seconds(found)))
     write_atomic(derived(todo[0].profile) / "plan.json", json.dumps(plan))
 
 
 def tell(profile: str, text: str) -> None:
     "Print what happened, with k of n, the time so far and the time that is left."
-    path, done = derived(profile) / "plan.json", derived(profile) / "done"
+    path = derived(profile) / "plan.json"
     plan = read_json(path) if path.exists() else dict(start=time.time(), cores=1, seconds={})
-    left = [s for name, s in plan["seconds"].items() if not (done / f"{name}.json").exists()]
+    left = [s for name, s in plan["seconds"].items() if not trace("done", profile, name).exists()]
     ended = f"[{len(plan['seconds']) - len(left)}/{len(plan['seconds'])}]"
     rest = _clock(max([sum(left) / plan["cores"], *left]))
-    print(f"{ended} {_clock(time.time() - plan['start'])}, about {rest} left  {text}", flush=True)
+    print(f"{ended} {_clock(time.time() - plan['start'])}, about {rest} left  {printable(text)}", flush=True)
+
+# %% ../../nbs/7_companion/10a_schedule.ipynb #68d9644e
+def _state(e: Experiment, lost: set[str]) -> str:
+    "How a job of a cluster is."
+    kinds = dict(done="done", logs="failed", begun="running")
+    traces = (word for kind, word in kinds.items() if trace(kind, e.profile, e.name).exists())
+    state = next(traces, "queued")
+    return "failed" if e.rule in lost and state != "done" else state
+
+
+def watching(todo: list[Experiment], log: Path):  # To call now and then
+    "A function that tells which jobs wait in a queue, run, are done, and why others have failed."
+    known, start = dict.fromkeys([e.name for e in todo], ""), time.time()
+
+    def words(e):
+        path = trace("logs", e.profile, e.name)
+        return path.read_text() if path.exists() else last_words(derived(e.profile), e.rule, start)
+
+    def look():
+        said = log.read_text(errors="replace") if log.exists() else ""
+        lost = set(re.findall(r"^Error in rule (\w+):", said, re.MULTILINE))
+        now = {e.name: _state(e, lost) for e in todo}
+        news = [e for e in todo if now[e.name] != known[e.name]]
+        known.update(now)
+        count = Counter(now.values())
+        counts = ", ".join(
+            f"{count[state]} {state}" for state in ("queued", "running", "failed") if count[state]
+        )
+        for e in (e for e in news if now[e.name] != "queued"):
+            after = f"\n{words(e)[-6000:]}" if now[e.name] == "failed" else ""
+            tell(e.profile, f"{e.name}: {now[e.name]}" + (f" ({counts})" if counts else "") + after)
+        if any(now[e.name] == "queued" for e in news):
+            tell(todo[0].profile, counts)
+
+    return look
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #0d8ea4e3
 def remember_minutes(what: str, seconds: float, edition: str = "now") -> None:

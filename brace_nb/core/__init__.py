@@ -26,10 +26,11 @@ __getattr__, __dir__, __all__ = lazy(
     "tensor tensors text whole within",
     arrays="broadcast like normalize one_type random_rotation rows widen",
     demo="expect_fail",
-    files="atomic_path check_expansion existing_file malformed naming read_json read_yaml reading "
+    files="atomic_path check_expansion existing_file malformed naming printable read_json read_yaml reading "
     "write_atomic",
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
+    clusters="executor_of last_words submitting wait_for",
     portable="obstacle portable_environment use_one_instruction_set",
     registry="COLORS Entry LINES MARKERS Registry",
     stacks="STACKED Stack",

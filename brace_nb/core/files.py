@@ -9,12 +9,13 @@ import contextlib
 import glob
 import json
 import os
+import re
 import secrets
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'existing_file', 'malformed', 'naming', 'reading', 'check_expansion',
-           'read_json', 'read_yaml']
+__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'printable', 'existing_file', 'malformed', 'naming', 'reading',
+           'check_expansion', 'read_json', 'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:
@@ -59,6 +60,18 @@ def write_atomic(
     with atomic_path(path) as part:
         part.write_bytes(content)
     return True
+
+# %% ../../nbs/0_core/01_files.ipynb #ee942ab0
+_COLORS = re.compile(r"\x1b\[[\d;]*m")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(
+    text: str,
+    keep: str = "\n\t",  # Control characters that stay
+) -> str:
+    "A text without colors, whose control characters a terminal shows and does not obey."
+    return _CONTROL.sub(lambda c: c[0] if c[0] in keep else repr(c[0])[1:-1], _COLORS.sub("", text))
 
 # %% ../../nbs/0_core/01_files.ipynb #e4a0d8b2
 def existing_file(
@@ -147,7 +160,7 @@ def read_json(
     text = Path(path).read_text(encoding="utf-8", errors="replace")
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # brackets in brackets in brackets
         raise _unreadable(path, text, "json", error, cure) from None
 
 # %% ../../nbs/0_core/01_files.ipynb #934ae25c

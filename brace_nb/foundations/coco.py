@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import checked, one_of, size as size_rule
-from ..core.files import existing_file, malformed, reading
+from ..core.files import existing_file, malformed, read_json, reading
 from .images import on_background
 from .photo_collections import load_coco
 from .tokenizer import ByteBPE, train_bpe
@@ -48,7 +48,7 @@ def read_squares(
 
 def _first_category(path):
     "Image id -> the category of its first annotation."
-    content = json.loads(existing_file(path, "COCO's instances_*.json").read_text(encoding="utf-8"))
+    content = read_json(existing_file(path, "COCO's instances_*.json"), "Download it anew.")
     return {a["image_id"]: a["category_id"] for a in reversed(content["annotations"])}
 
 # %% ../../nbs/1_foundations/23_coco.ipynb #7cf62586

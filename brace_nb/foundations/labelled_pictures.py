@@ -56,14 +56,16 @@ class _DataOnly(pickle.Unpickler):
         return self.known[f"{module} {name}"]
 
 # %% ../../nbs/1_foundations/21_labelled_pictures.ipynb #166f81ee
-def _plain(value):
-    "What was built, with arrays in place and texts as str."
+def _plain(value, left):
+    "What was built, with arrays in place and texts as str; `left` ends with as many values as there may be."
+    if next(left, None) is None:
+        raise ValueError("lists that hold others many times over: more values than the file has bytes")
     if isinstance(value, _Array):
         return value.finished()
     if isinstance(value, dict):
-        return {_plain(k): _plain(v) for k, v in value.items()}
+        return {_plain(k, left): _plain(v, left) for k, v in value.items()}
     if isinstance(value, list):
-        return [_plain(v) for v in value]
+        return [_plain(v, left) for v in value]
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 # %% ../../nbs/1_foundations/21_labelled_pictures.ipynb #4bbb0f4c
@@ -74,7 +76,8 @@ def read_pickled_data(
     expected = "a pickle of numbers, texts and numpy arrays, as CIFAR-10 (python version) has"
     data = existing_file(path, expected).read_bytes()
     with reading(path, expected):
-        found = _plain(_DataOnly(io.BytesIO(data), encoding="latin-1").load())
+        most = iter(range(100_000 + len(data)))
+        found = _plain(_DataOnly(io.BytesIO(data), encoding="latin-1").load(), most)
         if not isinstance(found, dict):
             raise ValueError(f"a {type(found).__name__}")
     return found

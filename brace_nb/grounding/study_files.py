@@ -9,12 +9,13 @@ import inspect
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 
 from ..core.arguments import checked, count, share, size, text
-from ..core.files import existing_file, malformed, naming, read_yaml
+from ..core.files import existing_file, malformed, naming, read_yaml, write_atomic
 from .aligned import default_encoders, read_aligned
 from .n_encoders import train_encoders
 from .sweeps import Study, StudyStore, run_outcomes, sweep
@@ -144,15 +145,19 @@ rule part:
 """
 
 
-def _snakemake(path, folder, parts, where):
-    "Exit code of Snakemake on the parts of a study."
+def _snakemake(path, folder, parts, cores, profile):
+    "Have Snakemake make the parts of a study; what a cluster says of those that failed."
+    from brace_nb.core import last_words, submitting, wait_for
+
     main = "from brace_nb.companion.cli import main; main()"
     command = shlex.join([sys.executable, "-c", main, "sweep", str(path)])
     rules = _RULES.format(parts=parts, command=command)
-    (folder / "Snakefile").write_text(rules, encoding="utf-8")
+    write_atomic(folder / "Snakefile", rules)
     files = ["--snakefile", str(folder / "Snakefile"), "--directory", str(folder)]
-    start = [sys.executable, "-m", "snakemake", *files, *where]
-    return subprocess.run([*start, "--forceall", "--quiet", "all"]).returncode
+    start, begun = [sys.executable, "-m", "snakemake", *files, "--forceall", "--quiet", "all"], time.time()
+    with submitting(profile, folder, cores) as words:
+        wait_for(subprocess.Popen([*start, *words]))
+    return last_words(folder, since=begun)
 
 # %% ../../nbs/6_grounding/16a_study_files.ipynb #7ffdb599
 @checked(parts=count)
@@ -166,10 +171,10 @@ def sweep_parts(
     path = Path(path).resolve()
     study, folder = read_study(path), path.with_suffix("")
     StudyStore(study, folder / "journal.log")
-    profile = snakemake_profile and str(Path(snakemake_profile).resolve())
-    code = _snakemake(path, folder, parts, ["--profile", profile] if profile else ["--cores", str(cores)])
+    why = _snakemake(path, folder, parts, cores, snakemake_profile)
     table = StudyStore(study, folder / "journal.log").table()
     table.to_csv(folder / "runs.csv", index=False)
-    if code:
-        raise RuntimeError(f"{study.runs - len(table)} runs are missing; call again: what is there is kept.")
+    if missing := study.runs - len(table):
+        said = f"{missing} runs are missing; call again: what is there is kept."
+        raise RuntimeError(f"{said}\n{why}".strip())
     return table
