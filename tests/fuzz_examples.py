@@ -430,7 +430,7 @@ EXAMPLES = {
 LEFT_OUT = {
     "core": {
         "atomic_path check_expansion existing_file malformed naming open_matrix": "files",
-        "read_arrays read_json read_yaml reading write_atomic": "files",
+        "read_arrays read_json read_yaml reading save_tensors write_atomic": "files",
         "ArrayRule array booleans finite floats function ids integers labels list_of many one_of": "rules",
         "tensor tensors text within": "rules; the other parts are called with what they refuse",
         "broadcast one_type parallel_map": "take what the parts have checked",

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 from brace_nb.core import (
     Bar,
@@ -38,6 +39,7 @@ from brace_nb.core import (
     size,
     train,
     widen,
+    save_tensors,
     write_atomic,
 )
 
@@ -498,3 +500,15 @@ def test_a_check_costs_about_a_microsecond():
     guarded = checked(x=size, steps=size)(plain)
     price = [min(timeit.repeat(lambda f=f: f(3, 4), number=2000, repeat=9)) / 2000 for f in (plain, guarded)]
     assert price[1] - price[0] < 2e-5  # a busy machine; about 2e-6 when it is free
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_equal_content_gives_equal_bytes(kind, tmp_path):
+    facts = dict(z='a "quoted" \\ line\nand a bell \x07', b="é", a="{}")
+    found = set()
+    for i in range(8):
+        save_tensors(tmp_path / f"{i}.safetensors", {"x": kind([1.0, 2.0]), "y": kind([3])}, facts)
+        found.add((tmp_path / f"{i}.safetensors").read_bytes())
+    assert len(found) == 1
+    with safe_open(tmp_path / "0.safetensors", "np") as file:
+        assert file.metadata() == facts and file.get_tensor("x").tolist() == [1.0, 2.0]

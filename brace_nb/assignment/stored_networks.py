@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from .network import AssignmentNetwork
-from ..core import atomic_path, existing_file, malformed
+from ..core import existing_file, malformed, save_tensors
 from ..foundations import data_folder
 
 # %% auto #0
@@ -26,8 +26,6 @@ def save_networks(
     runs: list[dict],  # Each with `network`, an `AssignmentNetwork`, and facts of its training for JSON
 ) -> None:
     "Write networks, in float16, and how they were trained."
-    from safetensors.torch import save_file
-
     tensors, told = {}, []
     for i, run in enumerate(runs):
         network = run["network"]
@@ -36,8 +34,7 @@ def save_networks(
         told.append(dict(made=made, facts={k: v for k, v in run.items() if k != "network"}))
         weights = network.state_dict().items()
         tensors |= {f"{i}/{name}": w.detach().cpu().half().contiguous() for name, w in weights}
-    with atomic_path(path) as temporary:
-        save_file(tensors, temporary, metadata=dict(format=_FORMAT, runs=json.dumps(told)))
+    save_tensors(path, tensors, dict(format=_FORMAT, runs=json.dumps(told)))
 
 # %% ../../nbs/4_assignment/06b_stored_networks.ipynb #5fbada09
 def _network(made, weights):

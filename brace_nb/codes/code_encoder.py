@@ -28,7 +28,7 @@ from brace_nb.codes.head_training import (
 from ..foundations.tuples import MODALITIES
 from .packing import pack, pack_ternary
 from .pairing import embedding_tensor, paired_embeddings
-from ..core import atomic_path, checked, like, one_of, rows_by_memory, size, train
+from ..core import checked, like, one_of, rows_by_memory, save_tensors, size, train
 from ..core.files import reading
 from ..foundations import clip_loss
 
@@ -252,8 +252,6 @@ class CodeEncoder:
         path,  # File to write, by custom `.safetensors`
     ):
         "Write weights (last and best), options and history into one safetensors file."
-        from safetensors.torch import save_file
-
         if not self.states:
             raise ValueError("the heads are not trained. Call `fit` first.")
         tensors = {
@@ -266,9 +264,7 @@ class CodeEncoder:
             k: dict(recipe=type(v).__name__) | asdict(v) if is_dataclass(v) else v
             for k, v in self.get_params(deep=False).items()
         }
-        header = dict(format=_FORMAT, version=_VERSION, about=json.dumps(about))
-        with atomic_path(path) as temporary:
-            save_file(tensors, temporary, metadata=header)
+        save_tensors(path, tensors, dict(format=_FORMAT, version=_VERSION, about=json.dumps(about)))
 
     @classmethod
     def load(

@@ -14,11 +14,11 @@ from .similarity import CODE_MEASURES, all_pairs, nearest_by_count, nearest_by_p
 from brace_nb.core import (
     array,
     as_tensor,
-    atomic_path,
     checked,
     ids as whole_ids,
     like,
     one_of,
+    save_tensors,
     size,
     thread_count,
 )
@@ -229,14 +229,11 @@ class CodeIndex:
         path,  # File to write, by custom `.safetensors`
     ):
         "Write ids, codes and graph into one file; a file that is there is replaced at the end."
-        from safetensors.numpy import save_file
-
         tensors = dict(ids=self.ids, codes=self.codes)
         if self._graph is not None:
             tensors["graph"] = np.frombuffer(bytes(self._graph.save()), np.uint8)
         options = json.dumps(dict(dim=self.dim, metric=self.metric, **self.graph_options))
-        with atomic_path(path) as temporary:
-            save_file(tensors, temporary, metadata=dict(format=_FORMAT, version="1", options=options))
+        save_tensors(path, tensors, dict(format=_FORMAT, version="1", options=options))
 
     @classmethod
     def load(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import importlib
 import json
 import os
 import re
@@ -14,8 +15,8 @@ import secrets
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'printable', 'existing_file', 'malformed', 'naming', 'reading',
-           'check_expansion', 'read_json', 'read_yaml']
+__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'save_tensors', 'printable', 'existing_file', 'malformed', 'naming',
+           'reading', 'check_expansion', 'read_json', 'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:
@@ -60,6 +61,31 @@ def write_atomic(
     with atomic_path(path) as part:
         part.write_bytes(content)
     return True
+
+# %% ../../nbs/0_core/01_files.ipynb #5afe7e50
+def _sort_facts(path: Path) -> None:
+    "The library writes the facts of a header in any order: put them in order, in the same bytes."
+    with open(path, "r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        if len(text) <= length:
+            file.seek(8)
+            file.write(text.ljust(length))
+
+
+def save_tensors(
+    path: Path | str,  # File to write, by custom `.safetensors`
+    tensors: dict,  # Name -> array of numpy, or name -> tensor of torch, contiguous and on the CPU
+    facts: dict[str, str] | None = None,  # For the header
+) -> None:
+    "A safetensors file, whole or not at all; equal content gives equal bytes."
+    kind = "numpy" if all(type(t).__module__ == "numpy" for t in tensors.values()) else "torch"
+    with atomic_path(path) as part:
+        importlib.import_module(f"safetensors.{kind}").save_file(tensors, part, facts)
+        if facts:
+            _sort_facts(part)
 
 # %% ../../nbs/0_core/01_files.ipynb #ee942ab0
 _COLORS = re.compile(r"\x1b\[[\d;]*m")

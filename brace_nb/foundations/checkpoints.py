@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ..core.files import atomic_path, write_atomic
+from ..core.files import save_tensors, write_atomic
 from .encoder import Encoder, OpenClipPreprocess, build_encoder, weights_hash
 from .tokenizer import ByteBPE
 from .towers import EncoderConfig, close_names, import_open_clip
@@ -26,14 +26,11 @@ def save_encoder(
     folder,  # Created when missing
 ) -> Path:
     "Write model.safetensors, tokenizer.json and config.json."
-    from safetensors.torch import save_file
-
     if not isinstance(encoder.config, EncoderConfig):
         raise ValueError(f"only encoders of this package are saved; {encoder.config} loads by its name.")
     folder, t = Path(folder), encoder.tokenizer
     state = {k: v.detach().cpu().contiguous() for k, v in encoder.model.state_dict().items()}
-    with atomic_path(folder / "model.safetensors") as part:
-        save_file(state, part)
+    save_tensors(folder / "model.safetensors", state)
     words = dict(vocab_size=t.vocab_size, context_length=t.context_length, merges=t.merges)
     write_atomic(folder / "tokenizer.json", json.dumps(dict(kind="byte-bpe") | words))
     config = asdict(encoder.config) | dict(weights_sha256=weights_hash(state))

@@ -21,7 +21,7 @@ import torch
 __all__ = ['train_encoder']
 
 # %% ../../nbs/1_foundations/17_runs.ipynb #9eb89b0b
-from ..core.files import atomic_path, write_atomic
+from ..core.files import save_tensors, write_atomic
 from ..core.training import Bar, deferred_interrupt, train
 from .batches import TupleBatches
 from .checkpoints import load_encoder, save_encoder
@@ -104,8 +104,6 @@ class _RunFolder:
 
     def save(self, encoder, optimizer, history):
         "One file with everything the next step depends on."
-        from safetensors.torch import save_file
-
         if self.path is None:
             return
         state = {f"model.{k}": v for k, v in encoder.model.state_dict().items()}
@@ -113,8 +111,7 @@ class _RunFolder:
             state |= {f"optimizer.{i}.{k}": v for k, v in s.items()}
         state = {k: v.detach().cpu().contiguous() for k, v in state.items()}
         about = dict(identity=json.dumps(self.identity), history=json.dumps(history))
-        with atomic_path(self._file("state.safetensors")) as part:
-            save_file(state, part, metadata=about)
+        save_tensors(self._file("state.safetensors"), state, about)
 
     def _read(self):
         "Tensors, identity and history of the saved state."

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..core.arguments import checked, count, function, one_of, several, size
-from ..core.files import atomic_path
+from ..core.files import save_tensors
 from brace_nb.core.training import (
     PRECISIONS,
     Bar,
@@ -167,15 +167,11 @@ class StateFile:
 
     def write(self, modules, optimizer, tensors, about):
         "Keep everything the next step depends on."
-        from safetensors.torch import save_file
-
         if self.path is None:
             return
         state = _tensors_of(modules, optimizer) | {f"extra.{k}": v for k, v in tensors.items()}
         state = {k: v.detach().cpu().contiguous().clone() for k, v in state.items()}
-        about = dict(identity=json.dumps(self.identity), about=json.dumps(about))
-        with atomic_path(self.path) as part:
-            save_file(state, part, metadata=about)
+        save_tensors(self.path, state, dict(identity=json.dumps(self.identity), about=json.dumps(about)))
 
     def _load(self):
         from safetensors import safe_open
