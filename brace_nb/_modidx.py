@@ -1708,6 +1708,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                  'brace_nb/companion/experiments.py'),
                                                 'brace_nb.companion.experiments._leave_out_what_needs': ( '7_companion/experiments.html#_leave_out_what_needs',
                                                                                                           'brace_nb/companion/experiments.py'),
+                                                'brace_nb.companion.experiments._moved_seeds': ( '7_companion/experiments.html#_moved_seeds',
+                                                                                                 'brace_nb/companion/experiments.py'),
                                                 'brace_nb.companion.experiments._read_all': ( '7_companion/experiments.html#_read_all',
                                                                                               'brace_nb/companion/experiments.py'),
                                                 'brace_nb.companion.experiments._read_experiment': ( '7_companion/experiments.html#_read_experiment',

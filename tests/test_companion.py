@@ -27,9 +27,12 @@ from brace_nb.companion import (
     damaged,
     differences,
     digest,
+    find_experiments,
     join_tables,
+    keep_replication,
     load_claims,
     load_profile,
+    load_replications,
     main,
     parameters,
     problems,
@@ -234,7 +237,39 @@ def test_ledger_joins_keeps_and_reports(project):
     assert "needs GPU \\| more" in (project / "figures/claims/toy.md").read_text()
 
 
+def test_a_run_with_other_seeds_must_agree(project):
+    "One row agrees, one comes out the other way, one was not measured there, a proof needs no second run."
+    (project / "data/profiles/cpu.yaml").touch()
+    (project / "data/profiles/moved.yaml").write_text("over: cpu\nseeds: 7\n")
+    trained = row(needs="data")
+    rows = {"agrees": trained, "differs": trained, "new": trained, "proof": row()}
+    write(project, rows)
+    there = dict(agrees=1.2, differs=9.0, proof=9.0)
+    kept = [dict(id=id, needs=rows[id]["needs"], measured=v, null=None) for id, v in there.items()]
+    keep_replication("moved", [*kept, dict(id="new", needs="data", measured=None, null=None)])
+    assert load_replications() == {
+        "seeds + 7": {id: dict(measured=there[id], null=None) for id in ("agrees", "differs")}
+    }
+    ledger = {r["id"]: r for r in write_ledger({id: dict(measured=1.0, null=None, note="") for id in rows})}
+    verdicts = {id: r["verdict"] for id, r in ledger.items()}
+    assert verdicts == dict(agrees="reproduced", differs="undecided", new="reproduced", proof="reproduced")
+    assert ledger["differs"]["alone"] == "reproduced" and "seeds + 7" in ledger["differs"]["elsewhere"]
+
+
 # --- notebooks and profiles
+
+
+def test_a_profile_moves_seeds_and_nothing_else(project):
+    folder = project / "nbs/experiments/a"
+    folder.mkdir(parents=True)
+    said = "seed = 3\nseeds = [0, 1]\ncount_of_seeds = 4\nsteps = 5\nblind_seeds = [2]"
+    cells = [dict(cell_type="code", source=said, metadata=dict(tags=["parameters"]))]
+    cells += [dict(cell_type="code", source="seed, seeds, count_of_seeds, steps, blind_seeds", metadata={})]
+    (folder / "b.ipynb").write_text(json.dumps(dict(cells=cells)))
+    (project / "data/profiles/cpu.yaml").touch()
+    (project / "data/profiles/moved.yaml").write_text("over: cpu\nseeds: 7\n")
+    moved = dict(seed=10, seeds=[7, 8], count_of_seeds=4, steps=5, blind_seeds=[9])
+    assert find_experiments("moved")["a/b"].values == moved
 
 
 def test_parameters_and_profiles(project):
@@ -289,6 +324,7 @@ def test_a_profile_over_another_takes_over_what_it_says_of_experiments(project):
         ("a/b: [steps, 2]\n", "a table of parameters for 'a/b'"),
         ("all: cuda\n", "a table of parameters for 'all'"),
         ("requires: [cuda]\n", "a word for 'requires'"),
+        ("seeds: many\n", "a whole number for 'seeds'"),
         ("<<<<<<< ours\nall: {}\n", "merge conflict"),
         ("a/b: !!python/object/apply:os.getcwd []\n", "not readable YAML"),
         ("a/b: {day: 2020-13-45}\n", "not readable YAML"),

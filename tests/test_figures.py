@@ -287,3 +287,23 @@ def test_a_matrix_takes_the_map_of_its_role():
         if strange:
             found[Path(path).stem] = strange
     assert found == {}
+
+
+SHOW_TIMES = """
+assignment/lisascore_time assignment/network_losses assignment/pareto assignment/speed codes/index
+codes/search_crossover codes/search_speed codes/speed codes/speed_rows evaluation/cka_speed grounding/detection_time
+grounding/utilization ndim/benchmark ndim/loss_speed
+""".split()
+
+
+def test_only_these_figures_show_times_and_may_differ_between_two_runs():
+    parts = read_facts(ROOT / "figures").values()
+    found = {name for part in parts for name, f in part["figures"].items() if not f["deterministic"]}
+    assert found == set(SHOW_TIMES)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("data/numbers/*/*.csv")), ids=lambda p: p.stem)
+def test_numbers_of_other_figures_are_no_times(path):
+    name = f"{path.parent.name}/{path.stem}"
+    head = re.split(r"[,_ ]", path.read_text().partition("\n")[0])
+    assert name in SHOW_TIMES or not {"ms", "us", "seconds", "minutes"} & set(head)

@@ -26,6 +26,7 @@ class Profile:
     requires: str = ""  # "" or "cuda"
     everywhere: dict = field(default_factory=dict)  # Parameter -> value, for experiments that have it
     experiments: dict[str, dict] = field(default_factory=dict)  # "part/name" -> parameters
+    seeds: int = 0  # Added to every parameter that is a seed
 
     @property
     def apart(self) -> bool:
@@ -37,13 +38,15 @@ class Profile:
         return path.parent.name == self.name if self.apart else path.parent.name not in APART
 
 # %% ../../nbs/7_companion/06_experiments.ipynb #944e93a4
+_KINDS = dict(requires=(str, "a word"), over=(str, "a word"), seeds=(int, "a whole number"))
+
+
 def _said_by(path: Path) -> dict:
     "What a file says: parameters for each experiment and for all."
     content = read_yaml(path)
     for key, said in content.items():
-        word = key in ("requires", "over")
-        if not isinstance(said, str if word else dict | None):
-            wanted = "a word" if word else "a table of parameters"
+        kind, wanted = _KINDS.get(key, (dict | None, "a table of parameters"))
+        if not isinstance(said, kind):
             raise malformed(path, f"{wanted} for {key!r}", f"{said!r}. Mend it, or restore it with git")
     return content
 
@@ -56,10 +59,11 @@ def load_profile(name: str) -> Profile:
         raise ValueError(f"unknown profile {name!r}; known: {', '.join(known)}.")
     content = _said_by(folder / f"{name}.yaml")
     below = content.pop("over", "")
-    own = {k: v or {} for k, v in content.items() if k not in ("requires", "all")}
+    own = {k: v or {} for k, v in content.items() if k not in ("requires", "all", "seeds")}
     for experiment, values in (load_profile(below).experiments if below else {}).items():
         own[experiment] = values | own.get(experiment, {})
-    profile = Profile(name, content.get("requires", ""), content.get("all") or {}, own)
+    everywhere, seeds = content.get("all") or {}, content.get("seeds", 0)
+    profile = Profile(name, content.get("requires", ""), everywhere, own, seeds)
     if device := os.environ.get("BRACE_NB_DEVICE"):
         profile.requires = "cuda" if device.startswith("cuda") else ""
         profile.everywhere["device"] = device
@@ -119,6 +123,14 @@ def _said(path: Path, text: str) -> dict:
     return says(path)
 
 
+def _moved_seeds(values: dict, by: int) -> dict:
+    "The parameters that are seeds, or lists of seeds, moved by a number."
+    one = {k: v + by for k, v in values.items() if k.endswith("seed") and isinstance(v, int)}
+    return one | {
+        k: [seed + by for seed in v] for k, v in values.items() if k.endswith("seeds") and isinstance(v, list)
+    }
+
+
 def _read_experiment(path: Path, name: str, profile: Profile) -> Experiment:
     "An experiment with the parameters that a profile gives it."
     check_name(name)
@@ -130,6 +142,7 @@ def _read_experiment(path: Path, name: str, profile: Profile) -> Experiment:
             f"profile {profile.name!r} sets {unknown} for {name}, whose parameters are {sorted(values)}."
         )
     values |= {k: v for k, v in profile.everywhere.items() if k in values} | own
+    values |= _moved_seeds(values, profile.seeds)
     check_plain(f"profile {profile.name!r}, {name}", values)
     needs, claims, sources = (list(said[key]) for key in ("needs", "claims", "sources"))
     return Experiment(name, path, profile.name, values, needs, claims, sources)
