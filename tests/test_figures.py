@@ -291,8 +291,8 @@ def test_a_matrix_takes_the_map_of_its_role():
 
 SHOW_TIMES = """
 assignment/lisascore_time assignment/network_losses assignment/pareto assignment/speed codes/index
-codes/search_crossover codes/search_speed codes/speed codes/speed_rows evaluation/cka_speed grounding/detection_time
-grounding/utilization ndim/benchmark ndim/loss_speed
+codes/search_crossover codes/search_speed codes/speed codes/speed_rows evaluation/cka_speed
+grounding/detection_time grounding/utilization ndim/benchmark ndim/loss_speed
 """.split()
 
 

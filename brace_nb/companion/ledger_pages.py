@@ -63,7 +63,7 @@ def keep_replication(
     "Write what a run with other seeds measured, so that later verdicts have to agree with it."
     kept = [r for r in rows if r["measured"] is not None and r["needs"] not in _ALIKE]
     lines = [f" {json.dumps(r['id'])}: {json.dumps({k: r[k] for k in ('measured', 'null')})}" for r in kept]
-    course = f"seeds + {load_profile(name).seeds}"
+    course = f"{load_profile(name).seeds} added to every seed"
     text = f'{{"course": {json.dumps(course)}, "rows": {{\n' + ",\n".join(lines) + "\n}}\n"
     write_atomic(root() / f"data/replications/{name}.json", text)
 
