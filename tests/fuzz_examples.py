@@ -437,7 +437,9 @@ LEFT_OUT = {
         "checked expect_fail like deferred_interrupt thread_count": "no argument of a caller's data",
         "in_precision memory_told mixed_precision_on rows_by_memory": "no argument of a caller's data",
         "train": "trains; its arguments are functions",
-        "portable_environment use_one_instruction_set": "set up a process",
+        "obstacle portable_environment use_one_instruction_set": "set up a process",
+        "executor_of last_words submitting wait_for": "talk to a cluster",
+        "printable": "takes any text",
     },
     "foundations": {
         "data_folder load_coco load_embeddings load_emoji load_encoder load_flickr30k load_shards "
