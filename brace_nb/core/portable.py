@@ -22,7 +22,8 @@ VARIABLES = {
     "MKL_CBWR": "AVX2,STRICT",  # MKL: products and decompositions, wherever an array begins in memory
     "OPENBLAS_CORETYPE": "Haswell",  # numpy's and SciPy's products
     "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",  # numpy's loops
-    "NUMBA_CPU_NAME": "haswell",  # compiled kernels
+    "NUMBA_CPU_NAME": "haswell",  # compiled kernels; without the next one they take what the host has
+    "NUMBA_CPU_FEATURES": "+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+popcnt",
 }
 
 
