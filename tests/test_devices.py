@@ -155,7 +155,7 @@ def test_mixed_precision_is_near_and_off_where_nobody_asks(training):
     assert types == {torch.float32} and np.array_equal(auto, plain)
     assert np.isfinite(mixed).all() and not np.array_equal(mixed, plain)
     assert np.allclose(mixed, plain, rtol=0.05, atol=0.02)
-    with pytest.raises(ValueError, match="precision must be 'auto', 'float32', 'bfloat16'"):
+    with pytest.raises(ValueError, match="precision must be .*float32.*bfloat16"):
         training("cpu", "float8")
 
 

@@ -45,13 +45,13 @@ from brace_nb.foundations import (  # noqa: E402
 from brace_nb.grounding import (  # noqa: E402
     BRIDGES,
     DETECTION_MATCHERS,
+    INCOMPLETE,
     MASK_DECODERS,
     READS,
     TEACHINGS,
     LanguageHead,
     prequential_losses,
 )
-from brace_nb.grounding.samples import INCOMPLETE  # noqa: E402
 from brace_nb.ndim import KINDS, MEASURES  # noqa: E402
 
 MODULES, FUNCTIONS = set(), set()
