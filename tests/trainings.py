@@ -123,16 +123,16 @@ def drawn(*shape, seed=0):
 
 
 def probes():
-    parts = [(drawn(40, 6, seed=s), np.arange(40) % 3) for s in range(3)]
+    parts = [(drawn(120, 40, seed=s), np.arange(120) % 3) for s in range(3)]
     found = linear_probe(*parts, strengths=(0.1, 1.0))
-    some = multilabel_probe(*((x, drawn(40, 2, seed=9) > 0) for x, _ in parts), strengths=(0.1, 1.0))
+    some = multilabel_probe(*((x, drawn(120, 2, seed=9) > 0) for x, _ in parts), strengths=(0.1, 1.0))
     return [*found["path"].values(), found["ece"], found["top1"], *some["average_precision"]]
 
 
-def code(name):
-    entry, x = CODES[name], drawn(300, 16)
+def code(name, size=2):
+    entry, x = CODES[name], drawn(300, 64)
     x = np.abs(x) if entry.nonnegative else x
-    fitted = fit_code(name, x, 2 if entry.counts else None)
+    fitted = fit_code(name, x, size if entry.counts else None)
     codes = fitted.encode(x)
     return [codes, fitted.decode(codes)]
 
@@ -165,6 +165,7 @@ def of_codes():
         yield f"heads {name}", partial(made.heads, "cpu", epochs=1, **changes)
     for name in CODES:
         yield f"code {name}", partial(code, name)
+    yield "code pq short", partial(code, "pq", 8)
 
 
 def of_assignment():
@@ -174,8 +175,9 @@ def of_assignment():
     yield "network", network
     runs = [dict(kind=kind) for kind in LOSSES] + [dict(kind="v3", method=m) for m in LOSS_SOLVERS]
     runs += [dict(kind="v2", method=m, straight_through=True) for m in ("sinkhorn", "gumbel")]
-    yield "six layers", partial(made.six_layers, "cpu", runs=[*runs, dict(kind="v2", factor=True)], steps=3)
-    yield "six layers baseline", partial(made.six_layers, "cpu", network="baseline", steps=3)
+    runs, short = [*runs, dict(kind="v2", factor=True)], dict(steps=3, n=10)
+    yield "six layers", partial(made.six_layers, "cpu", runs=runs, **short)
+    yield "six layers baseline", partial(made.six_layers, "cpu", network="baseline", **short)
 
 
 def of_tuples():
