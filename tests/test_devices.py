@@ -168,7 +168,7 @@ def test_mixed_precision_on_cuda_is_near_the_cpu(training):
 
 NO_PRECISION = {
     "its caller's function computes the losses, with `in_precision` where wanted": "train_students",
-    "its recipe says it: `TrainingConfig.bfloat16`": "train_encoder train_objective",
+    "its recipe says it: `TrainingConfig.precision`": "train_encoder train_objective",
     "it counts pairs of bytes": "train_bpe",
     "it builds a model": "text_student",
     "one linear layer, stopped by a held-out loss": "LanguageHead",
@@ -230,6 +230,7 @@ NO_DEVICE = {
     "it shows the data": "foundations/coverage foundations/data foundations/diagrams",
     "its methods are compiled kernels of the CPU": """
         assignment/precision assignment/real_costs assignment/resampling""",
+    "it compares programs for the CPU": "codes/search_speed ndim/loss_speed",
     "scikit-learn fits": "evaluation/probes grounding/sweep",
     "it proves or counts with whole numbers and small matrices, mostly in float64": """
         assignment/attribution assignment/cycles_given assignment/formats assignment/guarantees
@@ -282,7 +283,7 @@ def test_every_experiment_follows_the_device_or_says_why_not():
 
 
 NO_MIXED = {  # experiments that train and follow `device` in float32 with every profile
-    "the recipe of the encoder says it, `TrainingConfig.bfloat16`": """
+    "the recipe of the encoder says it, `TrainingConfig.precision`": """
         foundations/encoder foundations/small_encoders""",
     "`distil_encoder` follows the device by itself": "evaluation/distilled",
     "rounded scores tie, and ties are what it asks about": """
