@@ -2,20 +2,25 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+from made_trainings import trainings_of_the_package
 
 from brace_nb.companion import root
 
 EMULATOR = shutil.which("qemu-x86_64")
+needs_emulator = pytest.mark.skipif(
+    not EMULATOR, reason="needs qemu-x86_64 (Debian: apt-get install qemu-user)"
+)
 PROCESSORS = ("Haswell", "EPYC-Rome", "Skylake-Client")
 
 
-def digests(path, *emulator):
-    program = [*emulator, sys.executable, str(root() / "tests/digests.py"), str(path)]
+def digests(path, *emulator, program="digests.py"):
+    program = [*emulator, sys.executable, str(root() / "tests" / program), str(path)]
     surroundings = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     surroundings["PYTHONPATH"] = str(root())
     run = subprocess.run(program, env=surroundings, capture_output=True, text=True, timeout=600)
@@ -33,12 +38,17 @@ def test_two_runs_give_the_same_bytes(native, tmp_path):
     assert digests(tmp_path / "again.json") == native
 
 
-@pytest.mark.skipif(not EMULATOR, reason="needs qemu-x86_64 (Debian: apt-get install qemu-user)")
-@pytest.mark.parametrize("processor", PROCESSORS)
-def test_emulated_processors_give_the_same_bytes(native, processor, tmp_path):
-    found = digests(tmp_path / "digests.json", EMULATOR, "-cpu", processor)
+def check_emulated(native, path, processor, **program):
+    "The same names and digests on an emulated processor."
+    found = digests(path, EMULATOR, "-cpu", processor, **program)
     assert found.keys() == native.keys()
     assert not [name for name in native if found[name] != native[name]]
+
+
+@needs_emulator
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_emulated_processors_give_the_same_bytes(native, processor, tmp_path):
+    check_emulated(native, tmp_path / "digests.json", processor)
 
 
 def test_without_it_this_is_not_so(native, tmp_path):
@@ -54,3 +64,32 @@ def test_without_it_this_is_not_so(native, tmp_path):
     subprocess.run([sys.executable, program, path], env=surroundings, check=True)
     found = json.loads(path.read_text())
     assert sum(found[name] != native[name] for name in native) > 20
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return digests(tmp_path_factory.mktemp("trained") / "trainings.json", program="trainings.py")
+
+
+def test_two_trainings_give_the_same_bytes(trained, tmp_path):
+    assert len(trained) > 100
+    assert digests(tmp_path / "again.json", program="trainings.py") == trained
+
+
+@needs_emulator
+@pytest.mark.parametrize("processor", PROCESSORS[:2])
+def test_trainings_on_emulated_processors_give_the_same_bytes(trained, processor, tmp_path):
+    check_emulated(trained, tmp_path / "trainings.json", processor, program="trainings.py")
+
+
+NO_GRADIENT = {"train_bpe", "text_student"}  # counts pairs of bytes; builds a model
+
+
+def test_every_training_is_among_them(trained):
+    "All modules that make an optimizer, all functions that train, and at least a digest for each."
+    sources = {path: path.read_text() for path in (root() / "brace_nb").rglob("*.py")}
+    makers = [path for path, text in sources.items() if re.search(r"torch\.optim\.[A-Z]\w+\(", text)]
+    names = [".".join(path.relative_to(root()).with_suffix("").parts) for path in makers]
+    assert len(names) > 14 and trained["modules"] == sorted(names)
+    wanted = {name for name, _ in trainings_of_the_package()} - NO_GRADIENT
+    assert len(wanted) > 20 and not wanted - set(trained["functions"])
