@@ -230,7 +230,8 @@ def unheld(
     data = [key.removeprefix("data ") for key in inputs if key.startswith("data ")]
     moved = Path(os.environ.get("BRACE_NB_DATA") or clone / "data")  # stands for `data`
     data = [str(moved / Path(name).relative_to("data")) for name in data if name.startswith("data/")]
-    asked = (*data, *(str(clone / f) for f in OF_THE_ENGINE))
+    engine = (*OF_THE_ENGINE, "brace_nb.egg-info")
+    asked = (*data, *(str(clone / f) for f in engine), sys.prefix)  # packages have versions
     return sorted(distributions - held) + sorted(f for f in files if not f.startswith(asked))
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -129,8 +130,12 @@ def _evaluate(a) -> int:
 
 
 def _sweep(a) -> int:
+    from brace_nb.core import use_one_instruction_set
     from brace_nb.grounding import read_study, sweep_file, sweep_parts
 
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    with contextlib.suppress(RuntimeError):  # a program that has torch already computes as it does
+        use_one_instruction_set(int(threads) if threads.isdigit() else os.cpu_count() or 1)
     if a.parts:
         table = sweep_parts(a.study, a.parts, a.cores, a.snakemake_profile)
     else:
