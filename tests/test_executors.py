@@ -1,4 +1,4 @@
-"""Any queue with a command that submits: jobs on a node that shares nothing with the login node but the clone.
+"""Any queue with a command that submits: jobs on a node that shares only the clone with the login node.
 
 The node is a script: an environment of its own, a TMPDIR of its own, a session of its own. Snakemake speaks
 to it by `snakemake-executor-plugin-cluster-generic`, as to LSF, PBS or Grid Engine.
