@@ -514,7 +514,7 @@ def test_a_trace_sees_files_and_distributions(tmp_path, monkeypatch):
     shutil.copytree(root() / "data/emoji", tmp_path / "data/emoji")
     monkeypatch.setenv("BRACE_NB_DATA", str(tmp_path / "data"))  # so that only this run opens them
     code = "import sys\nfrom traced import traced\nwith traced(*sys.argv[1:]):\n"
-    code += f"    exec({READS.format(secret=str(secret))!r}, {{}})\n"
+    code += f"    exec({READS.format(secret=str(secret))!r}, dict(__name__='__main__'))\n"
     calls = tmp_path / "calls"
     subprocess.run(
         [sys.executable, "-c", code, calls, root() / "brace_nb"], env=os.environ | TESTS, check=True

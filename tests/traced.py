@@ -1,6 +1,7 @@
 """What a run calls, imports and opens; all of it must be in what its result depends on.
 
-`python tests/traced.py codes/optimum ndim` traces these experiments at smoke size and says what lies outside.
+`python tests/traced.py codes/optimum ndim` traces these experiments at smoke size and says what lies outside;
+results that they need are those of `make figures PROFILE=smoke`.
 """
 
 from __future__ import annotations
@@ -105,12 +106,9 @@ def _watch_imports(file: int, folder: str) -> None:
     real = builtins.__import__
 
     def look(name, scope=None, local=None, fromlist=(), level=0):
-        where = (scope or {}).get("__file__") or "cell"
-        if (
-            not level
-            and (where == "cell" or where.startswith(folder))
-            and where != watch.__code__.co_filename
-        ):
+        scope = scope or {}
+        where, cell = scope.get("__file__") or "", scope.get("__name__") == "__main__"
+        if not level and (cell or where.startswith(folder)) and where != watch.__code__.co_filename:
             os.write(file, f"import\t{name.partition('.')[0]}\n".encode())
         return real(name, scope, local, fromlist, level)
 
@@ -132,7 +130,8 @@ def _watch_files(file: int, folder: str) -> None:
             and not set("wxa+") & set(arguments[1] or "r")
         ):
             path = os.path.abspath(arguments[0])
-            if path.startswith((f"{clone}/", f"{moved}/")) and not path.startswith(folder):
+            own = path.startswith(folder) or path == watch.__code__.co_filename
+            if path.startswith((f"{clone}/", f"{moved}/")) and not own:
                 os.write(file, f"open\t{path}\n".encode())
 
     _WATCHED.add(file)
@@ -264,5 +263,6 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as folder:
         os.environ["BRACE_NB_RUN"] = folder
+        (Path(folder) / "run.json").write_text('{"profile": "smoke"}')
         for name, experiment in select(find_experiments("smoke"), ",".join(sys.argv[1:])).items():
             print(name, strange(experiment, folder) or "nothing outside")
