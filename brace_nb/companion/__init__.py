@@ -20,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy(
         "agreed by_kind counts judged keep_replication ledger load_replications problems to_index to_page "
         "to_text write_ledger"
     ),
+    ledger_picture="to_picture",
     dependencies="code_closure code_digest imports lazy_table module_of",
     cells="code_cells parameters says",
     experiments=(
