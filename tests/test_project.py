@@ -18,13 +18,14 @@ from brace_nb.companion import (
     problems,
     read_facts,
     readme,
+    PAGES,
     root,
     split_tables,
 )
 
 ROOT = root()
 NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-PAGES = [*NOTEBOOKS, *(ROOT / name for name in ("README.md", "CHANGELOG.md", "NOTICE"))]
+LINKED = [*NOTEBOOKS, *(ROOT / name for name in (*PAGES, "CHANGELOG.md", "NOTICE"))]
 
 
 def name(path):
@@ -91,7 +92,7 @@ def prose(path):
     return "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
+@pytest.mark.parametrize("path", LINKED, ids=name)
 def test_links_lead_somewhere(path):
     targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", prose(path))
     here = [
@@ -166,13 +167,20 @@ def test_the_figures_folder_stays_small():
     assert len(files) <= min(260, len(pictures) + 40)  # beside the pictures only pages and facts
 
 
-def test_readme_is_the_front_page():
-    assert (ROOT / "README.md").read_text() == readme(), "run `make readme`"
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_are_what_their_notebooks_say(page):
+    assert (ROOT / page).read_text() == readme(page), "run `make readme`"
 
 
-def test_readme_lists_every_lesson_and_experiment():
+def test_readme_is_two_screens():
     text = (ROOT / "README.md").read_text()
-    pages = [p for p in NOTEBOOKS if not re.match(r"index|zz_init|\d\d[a-z]_", p.name)]
+    words = [w for w in re.sub(r"\]\([^)]*\)", "]", text).split() if re.search(r"\w", w)]
+    assert len(text.splitlines()) <= 100 and len(words) <= 700
+
+
+def test_contents_list_every_lesson_and_experiment():
+    text = (ROOT / "CONTENTS.md").read_text()
+    pages = [p for p in NOTEBOOKS if p.parent != ROOT / "nbs" and not re.match(r"zz_init|\d\d[a-z]_", p.name)]
     assert not [name(p) for p in pages if f"({name(p)})" not in text]
 
 

@@ -46,5 +46,5 @@ __getattr__, __dir__, __all__ = lazy(
     comparison="Comparison committed compare moved_cells moved_values",
     runs="CellTimeout provenance run_notebook run_one",
     engine="job keep make",
-    cli="main parser readme",
+    cli="PAGES main parser readme",
 )

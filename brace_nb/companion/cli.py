@@ -20,7 +20,7 @@ from .. import __version__
 from ..core.files import printable
 
 # %% auto #0
-__all__ = ['readme', 'parser', 'main']
+__all__ = ['PAGES', 'readme', 'parser', 'main']
 
 # %% ../../nbs/7_companion/12_cli.ipynb #4c37ed62
 def _figures(a) -> int:
@@ -161,28 +161,35 @@ def _executed(path):
     return notebook
 
 
-def readme() -> str:  # Markdown
-    "The text of README.md; cells that begin with `#| hide` and code of `#| echo: false` are left out."
+PAGES = {"README.md": "index", "CONTENTS.md": "contents", "RUNNING.md": "running"}  # Notebooks of `nbs`
+
+
+def readme(
+    page: str = "README.md",  # Of `PAGES`
+) -> str:  # Markdown
+    "The text of a page; cells that begin with `#| hide` and code of `#| echo: false` are left out."
     from nbconvert import MarkdownExporter
 
     from brace_nb.companion.folders import root
 
-    text, _ = MarkdownExporter().from_notebook_node(_executed(root() / "nbs/index.ipynb"))
+    notebook = f"nbs/{PAGES[page]}.ipynb"
+    text, _ = MarkdownExporter().from_notebook_node(_executed(root() / notebook))
     text = text.replace("```python\n\n```", "").replace("](../", "](")
     text = "\n".join(line.rstrip() for line in text.splitlines())
     text = re.sub(r"\n{3,}", "\n\n", text)
-    return "<!-- generated from nbs/index.ipynb by `make readme` -->\n" + text.strip() + "\n"
+    return f"<!-- generated from {notebook} by `make readme` -->\n" + text.strip() + "\n"
 
 
 def _readme(a) -> int:
     from brace_nb.companion.folders import root
     from brace_nb.core.files import write_atomic
 
-    text, path = readme(), root() / "README.md"
-    if not a.check:
-        write_atomic(path, text)
-    elif not path.exists() or path.read_text(encoding="utf-8") != text:
-        raise RuntimeError("README.md is not what nbs/index.ipynb and the ledger say; run `make readme`.")
+    for page, notebook in PAGES.items():
+        text, path = readme(page), root() / page
+        if not a.check:
+            write_atomic(path, text)
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            raise RuntimeError(f"{page} is not what nbs/{notebook}.ipynb and the ledger say: `make readme`.")
     return 0
 
 # %% ../../nbs/7_companion/12_cli.ipynb #ceb31e62
@@ -213,7 +220,7 @@ _COMMANDS = {  # Name -> function, what it does
     "list": (_list, "list the experiments: measured seconds, ledger rows, state"),
     "compare": (_compare, "how many pictures, numbers and verdicts are as committed, and which moved"),
     "claims": (_claims, "print the ledger"),
-    "readme": (_readme, "write README.md from nbs/index.ipynb"),
+    "readme": (_readme, "write README.md, CONTENTS.md and RUNNING.md from their notebooks"),
     "job": (_job, "run one experiment in this process (what Snakemake calls)"),
     "paper": (_paper, "check: what the profile `paper` needs in a folder, what is there, what is missing"),
     "binarize": (_binarize, "binary (or ternary) codes of embeddings in a file, streamed"),
@@ -245,7 +252,7 @@ _OPTIONS = {
         ("--verdict", _VERDICTS, "", "only rows of this verdict"),
         ("--check", bool, False, _ACCEPTED),
     ],
-    "readme": [("--check", bool, False, "fail when README.md is out of date")],
+    "readme": [("--check", bool, False, "fail when a page is out of date")],
     "job": [("name", str, None, "part/name"), _PROFILE, ("--force", bool, False, "also when up to date")],
     "paper": [
         ("what", ["check"], None, "what to do"),

@@ -13,6 +13,7 @@ from .claims import KINDS, VERDICTS, load_claims, measured_text, verdict
 from .experiments import load_profile
 from .folders import root
 from .gallery import write_gallery
+from .ledger_picture import to_picture
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
@@ -255,5 +256,6 @@ def write_ledger(
     rows = ledger(load_claims(profile=profile), found, load_replications() if profile == "cpu" else None)
     write_atomic(folder / "claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     _write_pages(rows, folder)
+    write_atomic(folder / "ledger.svg", to_picture(rows))
     write_gallery(rows, folder)
     return rows
