@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from brace_nb.core import (
+    read_json,
     Bar,
     EarlyStopping,
     as_tensor,
@@ -512,3 +513,16 @@ def test_equal_content_gives_equal_bytes(kind, tmp_path):
     assert len(found) == 1
     with safe_open(tmp_path / "0.safetensors", "np") as file:
         assert file.metadata() == facts and file.get_tensor("x").tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "null", "3", '{"a": 1}', '{"a": {"b": "x"}}', '[{"id": 1}]'])
+def test_json_of_another_form_is_named_with_its_cure(content, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    form = {"a": {...: int}} if content.startswith("{") else [dict(id=str)]
+    fits = content == "[]"
+    if fits:
+        assert read_json(path, like=form) == []
+    else:
+        with pytest.raises(ValueError, match=r"x\.json is not readable json \(of another form\)\. Delete it"):
+            read_json(path, like=form)

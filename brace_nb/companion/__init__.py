@@ -11,14 +11,14 @@ __getattr__, __dir__, __all__ = lazy(
     folders="artifacts derived figures_folder output root run_facts run_folder",
     figures="MAPS PALETTE STYLE WIDTHS save_figure shades style to_csv use_style",
     figure_checks="identifiers picture_faults",
-    gallery="captions_of to_gallery write_gallery",
+    gallery="captions_of read_facts to_gallery write_gallery",
     plots="direct_labels dots_by_seed grouped_bars heatmap lines_with_band panel",
     timing="AddedMemory Ratio clock_of measured_on processor take_turns time_ratio",
     conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
     claims="APART KINDS VERDICTS holds is_number load_claims measured_text record row_faults verdict",
     ledger_pages=(
-        "agreed by_kind counts judged keep_replication ledger load_replications problems to_index to_page "
-        "to_text write_ledger"
+        "agreed by_kind counts judged keep_replication ledger load_replications problems read_rows "
+        "to_index to_page to_text write_ledger"
     ),
     ledger_picture="to_picture",
     dependencies="code_closure code_digest imports lazy_table module_of",
@@ -42,7 +42,7 @@ __getattr__, __dir__, __all__ = lazy(
         "begin expected_seconds known_seconds longest_chains priorities quick_figure remember_minutes tell "
         "trace watching"
     ),
-    publishing="collect forget_lost join_tables own_bytes publish read_facts split_tables",
+    publishing="collect forget_lost join_tables own_bytes publish split_tables",
     comparison="Comparison committed compare moved_cells moved_values",
     runs="CellTimeout provenance run_notebook run_one",
     engine="job keep make",

@@ -76,14 +76,13 @@ def _list(a) -> int:
 # %% ../../nbs/7_companion/12_cli.ipynb #36132362
 def _claims(a) -> int:
     from brace_nb.companion.folders import figures_folder, root
-    from brace_nb.companion.ledger_pages import problems, to_text
-    from brace_nb.core.files import read_json
+    from brace_nb.companion.ledger_pages import problems, read_rows, to_text
 
     path = figures_folder(a.profile) / "claims.json"
     if not path.exists():
         cure = f"`make figures PROFILE={a.profile}` writes it"
         raise FileNotFoundError(f"no ledger at {path.relative_to(root())}; {cure}.")
-    rows = [r for r in read_json(path) if r["id"].startswith(a.id)]
+    rows = [r for r in read_rows(path) if r["id"].startswith(a.id)]
     if not rows:
         raise ValueError(f"the ledger has no row whose id begins with {a.id!r}.")
     print(to_text([r for r in rows if a.verdict in ("", r["verdict"])]))

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 from ..core import clusters
-from ..core.files import read_json, write_atomic
+from ..core.files import write_atomic
 from brace_nb.companion import (
     comparison,
     experiments,
@@ -70,7 +70,7 @@ def _remember(profile: str, chosen: dict[str, Experiment], reasons: dict[str, li
     asked, path = os.environ.get("RETIME"), root() / "figures/profiles.json"
     if profile in APART or 0 < len(reasons) < len(chosen):
         return  # what others have at home, and a part, is no news for everybody
-    known, took = read_json(path) if path.exists() else {}, schedule.known_seconds(chosen)
+    known, took = schedule.committed_seconds(), schedule.known_seconds(chosen)
     if reasons and (asked or known.get(profile, {}).get("seconds", {}).keys() != took.keys()):
         minutes = round(sum(took.values()) / 60, 1)
         now = dict(experiments=len(took), cores=cores, job_minutes=minutes, seconds=took)

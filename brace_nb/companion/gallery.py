@@ -10,7 +10,7 @@ from .folders import root
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['captions_of', 'to_gallery', 'write_gallery']
+__all__ = ['captions_of', 'read_facts', 'to_gallery', 'write_gallery']
 
 # %% ../../nbs/7_companion/04a_gallery.ipynb #6b56c433
 _LINK = re.compile(
@@ -52,6 +52,15 @@ def _entry(figure: str, facts: dict, caption: str, text: str, title: str, rows: 
     return [*lines, "", source, "", *([f"Ledger: {judged}", ""] if judged else [])]
 
 # %% ../../nbs/7_companion/04a_gallery.ipynb #eab19423
+_FORM = dict(experiments={...: dict}, figures={...: dict(experiment=str, claims=list, files=dict)})
+
+
+def read_facts(folder: Path) -> dict[str, dict]:  # Part -> {"experiments": {..}, "figures": {..}}
+    "The facts of all published figures."
+    cure = "Restore it with git, or delete it: the next run writes it."
+    return {path.parent.name: read_json(path, cure, _FORM) for path in sorted(folder.glob("*/facts.json"))}
+
+
 def to_gallery(
     part: str,  # For example "codes"
     figures: dict[str, dict],  # "part/name" -> facts
@@ -73,9 +82,9 @@ def write_gallery(rows: list[dict], folder: Path | str | None = None) -> list[st
     by_id, notebooks = {r["id"]: r for r in rows}, root() / "nbs/experiments"
     told = "Every figure, as `make figures` makes it. [The ledger](CLAIMS.md) judges them."
     index, parts = ["# Figures", "", told, ""], []
-    for path in sorted(folder.glob("*/facts.json")):
-        part, figures = path.parent.name, read_json(path)["figures"]
-        write_atomic(path.parent / "README.md", to_gallery(part, figures, by_id, notebooks))
+    for part, facts in read_facts(folder).items():
+        figures = facts["figures"]
+        write_atomic(folder / part / "README.md", to_gallery(part, figures, by_id, notebooks))
         index += [f"- [{part}]({part}/README.md): {len(figures)} figures"]
         parts.append(part)
     write_atomic(folder / "README.md", "\n".join([*index, ""]))

@@ -12,13 +12,13 @@ from pathlib import Path
 from .claims import KINDS, VERDICTS, load_claims, measured_text, verdict
 from .experiments import load_profile
 from .folders import root
-from .gallery import write_gallery
+from .gallery import read_facts, write_gallery
 from .ledger_picture import to_picture
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
 __all__ = ['judged', 'agreed', 'load_replications', 'keep_replication', 'ledger', 'problems', 'counts', 'by_kind', 'to_text',
-           'to_page', 'to_index', 'write_ledger']
+           'to_page', 'to_index', 'read_rows', 'write_ledger']
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #9a3c0008
 def judged(row: dict, record: dict) -> dict:  # verdict, text, and null_text where there is a null
@@ -53,7 +53,8 @@ _ALIKE = ("nothing", "timing")  # a proof is the same everywhere, a clock nowher
 def load_replications() -> dict[str, dict[str, dict]]:  # Course -> id of a row -> {measured, null}
     "What was measured with other seeds: the files of `data/replications`."
     paths = sorted((root() / "data/replications").glob("*.json"))
-    files = [read_json(path, "Restore it with git.") for path in paths]
+    form = dict(course=str, rows={...: dict})
+    files = [read_json(path, "Restore it with git.", form) for path in paths]
     return {file["course"]: file["rows"] for file in files}
 
 
@@ -218,20 +219,26 @@ def to_index(rows: list[dict]) -> str:
 def _figures_of(folder: Path) -> dict[str, list[str]]:
     "Id -> the published figures that are about it."
     found: dict[str, list[str]] = {}
-    for path in sorted(folder.glob("*/facts.json")):
-        for name, facts in sorted(read_json(path)["figures"].items()):
+    for part in read_facts(folder).values():
+        for name, facts in sorted(part["figures"].items()):
             for id in facts["claims"]:
                 found.setdefault(id, []).append(name)
     return found
 
 
+def read_rows(path: Path) -> list[dict]:
+    "The rows of a ledger's claims.json."
+    form = [dict(id=str, source=str, measured=object, verdict=str, experiment=object)]
+    return read_json(path, "Restore it with git, or delete it and run everything.", form)
+
+
 def _kept(path: Path, finished: set[str]) -> dict[str, dict]:
     "Measurements in a ledger file of experiments that did not run here."
-    before = read_json(path, "Restore it with git, or delete it and run everything.") if path.exists() else []
+    before = read_rows(path) if path.exists() else []
     old = [r for r in before if r["measured"] is not None and r["experiment"] not in finished]
     return {r["id"]: {key: r.get(key) for key in _EMPTY} for r in old}
 
-
+# %% ../../nbs/7_companion/04_ledger_pages.ipynb #7c1a0e44
 def _write_pages(rows: list[dict], folder: Path) -> None:
     "CLAIMS.md and a page for each source; pages of sources that are gone go too."
     figures, sources = _figures_of(folder), list(dict.fromkeys(r["source"] for r in rows))

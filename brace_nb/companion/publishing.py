@@ -11,13 +11,14 @@ from pathlib import Path
 from ..core.files import read_json, write_atomic
 from .experiments import Experiment, find_experiments
 from .folders import derived, figures_folder, root
-from .ledger_pages import write_ledger
+from .gallery import read_facts
+from .ledger_pages import read_rows, write_ledger
 from .processes import locked
 from .staleness import damaged, result_of
 
 # %% auto #0
-__all__ = ['join_tables', 'split_tables', 'saved_facts', 'numbers_folder', 'figure_files', 'read_facts', 'keeps_times', 'pinned',
-           'own_bytes', 'stays_apart', 'publish', 'forget_lost', 'collect']
+__all__ = ['join_tables', 'split_tables', 'saved_facts', 'numbers_folder', 'figure_files', 'keeps_times', 'pinned', 'own_bytes',
+           'stays_apart', 'publish', 'forget_lost', 'collect']
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #9dbe05cb
 _TITLE = "# table: "
@@ -68,13 +69,6 @@ def figure_files(
     named = {f.removeprefix(figure).removesuffix(".csv").removeprefix("."): t for f, t in tables.items()}
     files = {f: (folder / f).read_bytes() for f in facts["files"] if not f.endswith(".csv")}
     return files | {f"{figure}.csv": join_tables(named).encode()}
-
-# %% ../../nbs/7_companion/09_publishing.ipynb #244f9a00
-def read_facts(folder: Path) -> dict[str, dict]:  # Part -> {"experiments": {..}, "figures": {..}}
-    "The facts of all published figures."
-    cure = "Restore it with git, or delete it: the next run writes it."
-    paths = sorted(folder.glob("*/facts.json"))
-    return {path.parent.name: read_json(path, cure) for path in paths}
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #4f36c945
 _OF_FIGURE = ("alt", "claims", "deterministic", "experiment", "faults", "says")
@@ -200,7 +194,7 @@ def _where_and_when(records: dict[str, dict], result: dict) -> dict[str, dict]:
 def collect(profile: str) -> list[dict]:  # The ledger
     "Update the ledger with the measurements of all finished experiments."
     records, finished, before = {}, set(), figures_folder(profile) / "claims.json"
-    known = {r["id"] for r in read_json(before) if r["measured"] is not None} if before.exists() else set()
+    known = {r["id"] for r in read_rows(before) if r["measured"] is not None} if before.exists() else set()
     for experiment in find_experiments(profile, {}).values():
         if not result_of(experiment) or damaged(experiment) or stays_apart(experiment):
             continue

@@ -20,16 +20,22 @@ from .timing import processor
 from ..core.files import printable, read_json, write_atomic
 
 # %% auto #0
-__all__ = ['known_seconds', 'expected_seconds', 'longest_chains', 'quick_figure', 'priorities', 'trace', 'begin', 'tell',
-           'watching', 'remember_minutes']
+__all__ = ['committed_seconds', 'known_seconds', 'expected_seconds', 'longest_chains', 'quick_figure', 'priorities', 'trace',
+           'begin', 'tell', 'watching', 'remember_minutes']
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #541fda32
+def committed_seconds() -> dict[str, dict]:  # Profile -> seconds of its experiments, and what they add up to
+    "How long experiments took where the figures were made."
+    path = root() / "figures/profiles.json"
+    form = {...: {"seconds": {...: (int, float)}}}
+    return read_json(path, "Restore it with git, or delete it.", form) if path.exists() else {}
+
+
 def known_seconds(
     found: dict[str, Experiment],
 ) -> dict[str, float]:  # Experiment -> seconds; those that were never timed are left out
     "How long experiments took: their last run here, else where the figures were made."
-    path = root() / "figures/profiles.json"
-    committed = read_json(path) if path.exists() else {}
+    committed = committed_seconds()
     known = {n: committed.get(e.profile, {}).get("seconds", {}).get(n) for n, e in found.items()}
     own = {n: result["run"]["seconds"] for n, e in found.items() if (result := result_of(e))}
     return {n: s for n, s in (known | own).items() if s is not None}
@@ -94,7 +100,8 @@ def begin(todo: list[Experiment], cores: int) -> None:
 def tell(profile: str, text: str) -> None:
     "Print what happened, with k of n, the time so far and the time that is left."
     path = derived(profile) / "plan.json"
-    plan = read_json(path) if path.exists() else dict(start=time.time(), cores=1, seconds={})
+    form = dict(start=float, cores=int, seconds={...: (int, float)})
+    plan = read_json(path, like=form) if path.exists() else dict(start=time.time(), cores=1, seconds={})
     left = [s for name, s in plan["seconds"].items() if not trace("done", profile, name).exists()]
     ended = f"[{len(plan['seconds']) - len(left)}/{len(plan['seconds'])}]"
     rest = _clock(max([sum(left) / plan["cores"], *left]))
@@ -139,7 +146,7 @@ def watching(todo: list[Experiment], log: Path):  # To call now and then
 def remember_minutes(what: str, seconds: float, edition: str = "now") -> None:
     "Write into `figures/minutes.json` how long something took, and where."
     path = root() / "figures/minutes.json"
-    known = read_json(path) if path.exists() else {}
+    known = read_json(path, "Restore it with git, or delete it.", {...: dict}) if path.exists() else {}
     taken = dict(seconds=round(seconds, 1), processor=processor(), cores=os.cpu_count())
     known[what] = known.get(what, {}) | {edition: taken}
     write_atomic(path, json.dumps(known, indent=1, sort_keys=True) + "\n")

@@ -178,16 +178,30 @@ def _unreadable(path, text: str, form: str, error: str, cure: str) -> ValueError
     return ValueError(f"{path} {said}. {cure}")
 
 
+def _is_like(content, form) -> bool:
+    "Does json have this form? See `read_json`."
+    if isinstance(form, dict) and isinstance(content, dict):
+        wanted = dict.fromkeys(content, form[...]) if ... in form else form
+        return all(k in content and _is_like(content[k], f) for k, f in wanted.items())
+    if isinstance(form, list):
+        return isinstance(content, list) and all(_is_like(v, form[0]) for v in content)
+    return not isinstance(form, dict) and isinstance(content, form)
+
+
 def read_json(
     path,
     cure: str = "Delete it; it is made again.",  # Last sentence of the error
+    like=object,  # Form of the content: a type, `[form]`, `{key: form}`, or `{...: form}` for all values
 ):  # What the file holds
-    "The content of a json file; a damaged one, or one with a merge conflict, is named with its cure."
+    "The content of a json file; one that is damaged or has another form is named with its cure."
     text = Path(path).read_text(encoding="utf-8", errors="replace")
     try:
-        return json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:  # brackets in brackets in brackets
         raise _unreadable(path, text, "json", error, cure) from None
+    if not _is_like(content, like):
+        raise _unreadable(path, text, "json", "of another form", cure)
+    return content
 
 # %% ../../nbs/0_core/01_files.ipynb #934ae25c
 def _yaml_error(error) -> str:
