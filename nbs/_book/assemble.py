@@ -74,7 +74,8 @@ def static() -> None:
     copy(math / "static/mathjax/tex-svg.js", "_static/tex-svg.js")
     for name in ("conf.py", "docs_of.py"):
         copy(HERE / name, name)
-    copy(ROOT / "data/film/film.gif", "data/film/film.gif")
+    for name in ("data/film/film.gif", "figures/ledger.svg"):
+        copy(ROOT / name, name)
     map_page.write()
 
 
