@@ -12,7 +12,6 @@ import torch
 from browser import Watched, call
 
 from brace_nb.assignment import (
-    arguments_of,
     DISTRIBUTIONS,
     FLOAT_FORMATS,
     METHODS,
@@ -22,6 +21,7 @@ from brace_nb.assignment import (
     quantize,
     recurse,
 )
+from brace_nb.assignment.methods import arguments_of
 from brace_nb.codes import (
     CODE_MEASURES,
     CODES,
