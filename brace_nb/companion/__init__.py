@@ -53,5 +53,7 @@ __getattr__, __dir__, __all__ = lazy(
     comparison="Comparison committed compare moved_cells moved_values",
     runs="CellTimeout provenance run_notebook run_one",
     engine="job keep make",
-    cli="PAGES main parser readme",
+    source_reports="SourceReport verdict_sentence",
+    pages="PAGES executed_pages page_notebooks readme stale_pages write_pages",
+    cli="main parser",
 )
