@@ -3424,6 +3424,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                                   'brace_nb/foundations/photo_collections.py'),
                                                         'brace_nb.foundations.photo_collections._coco_rows': ( '1_foundations/photo_collections.html#_coco_rows',
                                                                                                                'brace_nb/foundations/photo_collections.py'),
+                                                        'brace_nb.foundations.photo_collections._first_there': ( '1_foundations/photo_collections.html#_first_there',
+                                                                                                                 'brace_nb/foundations/photo_collections.py'),
                                                         'brace_nb.foundations.photo_collections._folder_photos': ( '1_foundations/photo_collections.html#_folder_photos',
                                                                                                                    'brace_nb/foundations/photo_collections.py'),
                                                         'brace_nb.foundations.photo_collections._hugging_face_row': ( '1_foundations/photo_collections.html#_hugging_face_row',
