@@ -89,7 +89,7 @@ class CodeEncoder:
         name: str = "best",  # A key of `PRESETS`
         **changes,  # Options to set otherwise
     ) -> CodeEncoder:
-        "Options by name: `post` trains as the post, `best` dense codes, `few` codes of at most 20 bits."
+        "Options by name: `post` trains as the post; `best` and `few` remember; `sign`, `pq` for new things."
         return cls(**PRESETS[name]).set_params(**changes)
 
     @property
@@ -295,8 +295,22 @@ class CodeEncoder:
         y,  # Embeddings of their texts, row by row (n, features)
     ) -> float:  # R@1 of the codes, mean of both directions, 0..1
         "How often the partner's code is the single nearest."
-        codes = self.encode_images(X), self.encode_texts(y)
-        return recall_of(as_tensor(self.similarity(*codes)).cpu().numpy())
+        return self.recall(X, y)
+
+    def recall(
+        self,
+        images,  # Image embeddings (n, features)
+        texts,  # Embeddings of their texts, row by row (n, features)
+        k: int = 1,  # Counted as found within the first k
+        floats: bool = False,  # Queries stay float; else codes ask codes
+    ) -> float:  # R@k, mean of both directions, 0..1
+        "How often the partner is among the k nearest; a tie is a miss."
+        a, b = self.encode_images(images), self.encode_texts(texts)
+        if not floats:
+            return recall_of(as_tensor(self.similarity(a, b)).cpu().numpy(), k)
+        asked = self.scores(images, b, "image"), self.scores(texts, a, "text")
+        ranks = [(s >= s.diagonal()[:, None]).sum(1) for s in map(as_tensor, asked)]
+        return float(sum((rank <= k).float().mean() for rank in ranks)) / 2
 
     def common(
         self,

@@ -137,7 +137,6 @@ def _principal_signs(x, size, seed):
     "x P > 0, P the leading principal directions"
     return _by_sign(PrincipalBytes(8 * size).fit(x).components.astype(np.float32))
 
-
 # %% ../../nbs/2_codes/08b_code_registry.ipynb #c0de0018
 _ROUNDED = dict(counts="bytes", fits=lambda features, size: size <= features, scale_free=False)
 
@@ -159,7 +158,10 @@ def _pieces(x, size, seed):
     return q.encode, q.decode, q.turned
 
 
-_SCALED = dict(fits=lambda features, size: 1 < size and 8 * (size - 1) <= features, scale_free=True, estimates=True) | _TURNED
+_SCALED = (
+    dict(fits=lambda features, size: 1 < size and 8 * (size - 1) <= features, scale_free=True, estimates=True)
+    | _TURNED
+)
 
 
 @CODES.register("rabitq", Code, title="RaBitQ, one byte for the factor", color="grey", marker="*", **_SCALED)
@@ -182,7 +184,6 @@ def _signs_with_factor(x, size, seed):
         return signs / bits**0.5 / (codes[:, -1:] / 255)
 
     return encode, decode, turned
-
 
 # %% ../../nbs/2_codes/08b_code_registry.ipynb #c0de0009
 @dataclass(frozen=True)
