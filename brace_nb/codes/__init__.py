@@ -37,10 +37,12 @@ __getattr__, __dir__, __all__ = lazy(
     rotation_heads="RotationHead active_bits_loss distillation_loss straight_through",
     head_training="HeadObjective HeadStart HeadTraining PRESETS RandomStart RotationStart",
     code_encoder="CodeEncoder",
+    containers="CONTAINERS Container",
     heads="BinaryHead TernaryHead alignment_loss uniformity_loss",
     emoji_codes=(
         "EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs untrained_heads"
     ),
+    unseen="UnseenPairs emoji_pairs gloss_pairs hits_interval partner_hits",
     quantizers="PrincipalBytes ProductQuantizer",
     code_registry="CODES Code FittedCode fit_code",
     baselines="itq_rotation random_directions rotation_codes sign_codes topk_codes",

@@ -32,6 +32,7 @@ __getattr__, __dir__, __all__ = lazy(
     objectives="ENCODERS OBJECTIVES ObjectiveConfig ObjectiveEntry PrototypeObjective TwoViews",
     self_supervised="batch_statistics train_objective",
     labelled_pictures="imagenet_class_names load_cifar10 load_class_folders read_pickled_data",
+    glosses="embed_glosses load_glosses static_embeddings token_vectors token_weights",
     translations="JudgedTranslations load_wmt read_coco_cn read_coco_es read_sheet with_captions",
     coco="CocoViews PictureObjects load_coco_objects load_coco_views load_detr read_picture read_squares",
     public_weights="load_clip read_weights",
