@@ -19,6 +19,7 @@ SQUARE = COST[0]
 LABELS = np.array([0, 1, 2, 0, 1, 2])
 CODES, MORE_CODES = RNG.random((2, 6, 16)) < 0.4
 PACKED = np.packbits(CODES, -1, bitorder="little")
+BYTE_TABLES = RNG.normal(size=(3, 2, 256)).round(3)
 TERNARY = RNG.integers(-1, 2, (6, 16)).astype(np.int8)
 ASSIGNED = np.eye(4, dtype=bool)
 PERM = np.array([1, 0, 3, 2])
@@ -191,6 +192,10 @@ EXAMPLES = {
         itq_rotation=dict(x=ROWS, bits=2, iterations=2, seed=0),
         jaccard=dict(a=CODES, b=MORE_CODES),
         nearest=dict(queries=CODES, codes=MORE_CODES, k=2, measure="jaccard"),
+        nearest_by_tables=dict(tables=BYTE_TABLES, codes=PACKED, k=2),
+        float_similarity=dict(queries=ROWS, codes=CODES[:, :4], measure="hamming"),
+        int8_rows=dict(x=ROWS),
+        rescored=dict(queries=ROWS, vectors=OTHERS, rows=np.tile(np.arange(4), (6, 1)), k=2),
         nearest_by_product=dict(
             queries=torch.tensor(CODES), codes=torch.tensor(MORE_CODES), k=2, measure="jaccard", dim=16
         ),
@@ -429,7 +434,7 @@ EXAMPLES = {
 # Public functions that are not called, and why
 LEFT_OUT = {
     "core": {
-        "atomic_path check_expansion existing_file malformed naming open_matrix": "files",
+        "atomic_path check_expansion check_seal existing_file malformed naming open_matrix": "files",
         "read_arrays read_json read_yaml reading save_tensors write_atomic": "files",
         "ArrayRule array booleans finite floats function ids integers labels list_of many one_of": "rules",
         "tensor tensors text within": "rules; the other parts are called with what they refuse",
