@@ -3767,6 +3767,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                          'brace_nb/grounding/n_encoders.py'),
                                                'brace_nb.grounding.n_encoders.EncoderRun.identity': ( '6_grounding/n_encoders.html#encoderrun.identity',
                                                                                                       'brace_nb/grounding/n_encoders.py'),
+                                               'brace_nb.grounding.n_encoders.EncoderRun.logs': ( '6_grounding/n_encoders.html#encoderrun.logs',
+                                                                                                  'brace_nb/grounding/n_encoders.py'),
                                                'brace_nb.grounding.n_encoders.EncoderRun.look': ( '6_grounding/n_encoders.html#encoderrun.look',
                                                                                                   'brace_nb/grounding/n_encoders.py'),
                                                'brace_nb.grounding.n_encoders.EncoderRun.loss': ( '6_grounding/n_encoders.html#encoderrun.loss',
