@@ -4051,8 +4051,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                        'brace_nb/grounding/students.py'),
                                              'brace_nb.grounding.students.contrasts': ( '6_grounding/students.html#contrasts',
                                                                                         'brace_nb/grounding/students.py'),
-                                             'brace_nb.grounding.students.cube_contrasts': ( '6_grounding/students.html#cube_contrasts',
-                                                                                             'brace_nb/grounding/students.py'),
                                              'brace_nb.grounding.students.guess_losses': ( '6_grounding/students.html#guess_losses',
                                                                                            'brace_nb/grounding/students.py'),
                                              'brace_nb.grounding.students.hide_words': ( '6_grounding/students.html#hide_words',

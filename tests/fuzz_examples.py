@@ -410,7 +410,6 @@ EXAMPLES = {
         trim_padding=dict(ids=IDS),
         analogy_hits=dict(x=X, pairs=PAIRS, steps=Y),
         contrasts=dict(own=UNITS, other=UNITS * 0.5, scale=5.0),
-        cube_contrasts=dict(features=[UNITS, UNITS, UNITS], measure="pairwise", scale=5.0),
         distillation_loss=dict(own=X, teacher=Y, scale=5.0),
         elbow=dict(losses=tensor(np.linspace(3, 1, 12) ** 2)),
         parallelism=dict(x=X, pairs=PAIRS),

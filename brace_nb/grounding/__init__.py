@@ -28,7 +28,7 @@ __getattr__, __dir__, __all__ = lazy(
     detection_scenes="ObjectScenes render_object_scenes",
     set_predictor="SetPredictor COST_WEIGHTS detection_costs detection_losses weighted_loss",
     matchers="DetectionMatcher DETECTION_MATCHERS match_detections",
-    students="TextStudents TEACHINGS contrasts cube_contrasts train_students hide_words guess_losses "
+    students="TextStudents TEACHINGS contrasts train_students hide_words guess_losses "
     "training_path path_movement random_walk",
     decoding="chosen_tokens translations read_tokens LanguageHead elbow",
     analogies="RELATIONS relation_pairs analogy_hits parallelism",
