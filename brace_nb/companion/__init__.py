@@ -10,9 +10,10 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
     figures="MAPS PALETTE STYLE WIDTHS save_figure shades style to_csv use_style",
-    figure_checks="identifiers picture_faults",
+    figure_checks="drawn_in identifiers picture_faults",
+    figure_sentences="Compared compares number_faults sentence_faults",
     gallery="captions_of read_facts to_gallery write_gallery",
-    plots="direct_labels dots_by_seed grouped_bars heatmap lines_with_band panel",
+    plots="band95 direct dots_by_seed grouped_bars heatmap lines_with_band panel",
     timing="AddedMemory Ratio clock_of measured_on processor take_turns time_ratio",
     conditions=(
         "Interval bootstrap_interval calculate decide independent_difference mean_interval names_in parse "
@@ -52,5 +53,7 @@ __getattr__, __dir__, __all__ = lazy(
     comparison="Comparison committed compare moved_cells moved_values",
     runs="CellTimeout provenance run_notebook run_one",
     engine="job keep make",
-    cli="PAGES main parser readme",
+    source_reports="SourceReport verdict_sentence",
+    pages="PAGES executed_pages page_notebooks readme stale_pages write_pages",
+    cli="main parser",
 )
