@@ -15,8 +15,14 @@ __getattr__, __dir__, __all__ = lazy(
     gallery="captions_of read_facts to_gallery write_gallery",
     plots="band95 direct dots_by_seed grouped_bars heatmap lines_with_band names_above panel",
     timing="AddedMemory Ratio clock_of measured_on processor take_turns time_ratio",
-    conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
-    claims="APART KINDS VERDICTS holds is_number load_claims measured_text record row_faults verdict",
+    conditions=(
+        "Interval bootstrap_interval calculate decide independent_difference mean_interval names_in parse "
+        "share_interval"
+    ),
+    claims=(
+        "APART KINDS VERDICTS gain_over_null holds is_number load_claims measured_text record row_faults "
+        "verdict"
+    ),
     ledger_pages=(
         "agreed by_kind counts judged keep_replication ledger load_replications problems read_rows "
         "to_index to_page to_text write_ledger"
@@ -47,5 +53,7 @@ __getattr__, __dir__, __all__ = lazy(
     comparison="Comparison committed compare moved_cells moved_values",
     runs="CellTimeout provenance run_notebook run_one",
     engine="job keep make",
-    cli="PAGES main parser readme",
+    source_reports="SourceReport verdict_sentence",
+    pages="PAGES executed_pages page_notebooks readme stale_pages write_pages",
+    cli="main parser",
 )

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import signal
 import sys
 import threading
@@ -20,7 +19,7 @@ from .. import __version__
 from ..core.files import printable
 
 # %% auto #0
-__all__ = ['PAGES', 'readme', 'parser', 'main']
+__all__ = ['parser', 'main']
 
 # %% ../../nbs/7_companion/12_cli.ipynb #4c37ed62
 def _figures(a) -> int:
@@ -144,51 +143,11 @@ def _sweep(a) -> int:
     return 0
 
 # %% ../../nbs/7_companion/12_cli.ipynb #030259b5
-def _executed(path):
-    "A notebook with the outputs of now, without its hidden cells."
-    import nbformat
-    from nbclient import NotebookClient
-
-    notebook = nbformat.read(path, as_version=4)
-    where = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, kernel_name="python3", resources=where).execute()
-    notebook.cells = [c for c in notebook.cells if not c.source.startswith("#| hide")]
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
-            cell.source = "" if cell.source.startswith("#| echo: false") else cell.source
-    return notebook
-
-
-PAGES = {"README.md": "index", "CONTENTS.md": "contents", "RUNNING.md": "running"}  # Notebooks of `nbs`
-
-
-def readme(
-    page: str = "README.md",  # Of `PAGES`
-) -> str:  # Markdown
-    "The text of a page; cells that begin with `#| hide` and code of `#| echo: false` are left out."
-    from nbconvert import MarkdownExporter
-
-    from brace_nb.companion.folders import root
-
-    notebook = f"nbs/{PAGES[page]}.ipynb"
-    text, _ = MarkdownExporter().from_notebook_node(_executed(root() / notebook))
-    text = text.replace("```python\n\n```", "").replace("](../", "](")
-    text = "\n".join(line.rstrip() for line in text.splitlines())
-    text = re.sub(r"\n{3,}", "\n\n", text)
-    return f"<!-- generated from {notebook} by `make readme` -->\n" + text.strip() + "\n"
-
-
 def _readme(a) -> int:
-    from brace_nb.companion.folders import root
-    from brace_nb.core.files import write_atomic
+    from brace_nb.companion.pages import write_pages
 
-    for page, notebook in PAGES.items():
-        text, path = readme(page), root() / page
-        if not a.check:
-            write_atomic(path, text)
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            raise RuntimeError(f"{page} is not what nbs/{notebook}.ipynb and the ledger say: `make readme`.")
+    for path in write_pages(a.check):
+        print(f"written: {path.name}")
     return 0
 
 # %% ../../nbs/7_companion/12_cli.ipynb #ceb31e62
