@@ -45,7 +45,7 @@ install: .venv/.installed ## create .venv and install everything into it
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "brace_nb needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Point PYTHON= at one.")'
 	@echo "installing into .venv (2-3 minutes, about 2.5 GB)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[clip,assignment,dev,slurm,book]'
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[tools,clip,assignment,dev,slurm,book]'
 	@touch $@
 
 clean: ## delete the environment and everything that can be made again (figures/ stays)
