@@ -36,6 +36,7 @@ __getattr__, __dir__, __all__ = lazy(
     rotation_heads="RotationHead active_bits_loss distillation_loss straight_through",
     head_training="HeadObjective HeadStart HeadTraining PRESETS RandomStart RotationStart",
     code_encoder="CodeEncoder",
+    containers="CONTAINERS Container",
     heads="BinaryHead TernaryHead alignment_loss uniformity_loss",
     emoji_codes=(
         "EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs untrained_heads"

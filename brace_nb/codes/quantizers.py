@@ -92,6 +92,15 @@ class ProductQuantizer(_Quantizer):
         centers.cp.seed, centers.cp.niter, centers.cp.min_points_per_centroid = self.seed + 1234, steps, 1
         return centers
 
+    def learned(self) -> tuple:  # Rotation (F, F), centers (pieces, 256, F / pieces), float32
+        "What `fit` has found."
+        import faiss
+
+        features, pieces = self._centers.d, self.pieces
+        centers = faiss.vector_to_array(self._centers.centroids).reshape(pieces, 256, features // pieces)
+        turn = np.eye(features, dtype=np.float32) if self._rotation is None else self._rotation
+        return turn, centers
+
     def turned(
         self,
         x,  # Rows (n, F)

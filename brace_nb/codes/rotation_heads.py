@@ -16,7 +16,8 @@ from .few_bits import unit_code
 from ..core import checked, floats, positive
 
 # %% auto #0
-__all__ = ['RotationHead', 'starting_rotation', 'half_sharpness', 'straight_through', 'distillation_loss', 'active_bits_loss']
+__all__ = ['RotationHead', 'starting_rotation', 'half_sharpness', 'pass_through', 'straight_through', 'distillation_loss',
+           'active_bits_loss']
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #54a2f60c
 class RotationHead(nn.Module):
@@ -80,6 +81,14 @@ class _Through(torch.autograd.Function):
         return gradient, None
 
 
+def pass_through(
+    x: Tensor,  # What receives the gradient
+    value: Tensor,  # What the forward pass sees, of the same shape
+) -> Tensor:
+    "One value forward, another's gradient backward."
+    return _Through.apply(x, value)
+
+
 @checked(x=floats("... D>0"))
 def straight_through(
     x: Tensor,  # Unit rows of a head (..., D)
@@ -87,7 +96,7 @@ def straight_through(
     most: int | None = None,  # Active bits at most
 ) -> Tensor:  # Normalized codes (..., D) with the gradient of x
     "The code in the forward pass, the vector in the backward pass (Bengio et al. 2013)."
-    return _Through.apply(x, unit_code(x, ternary, most))
+    return pass_through(x, unit_code(x, ternary, most))
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #1ecfc99f
 def _scale(value, name):

@@ -10,12 +10,19 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     folders="artifacts derived figures_folder output root run_facts run_folder",
     figures="MAPS PALETTE STYLE WIDTHS save_figure shades style to_csv use_style",
-    figure_checks="identifiers picture_faults",
+    figure_checks="drawn_in identifiers picture_faults",
+    figure_sentences="Compared compares number_faults sentence_faults",
     gallery="captions_of read_facts to_gallery write_gallery",
-    plots="direct_labels dots_by_seed grouped_bars heatmap lines_with_band panel",
+    plots="band95 direct dots_by_seed grouped_bars heatmap lines_with_band panel",
     timing="AddedMemory Ratio clock_of measured_on processor take_turns time_ratio",
-    conditions="Interval bootstrap_interval decide mean_interval names_in parse share_interval",
-    claims="APART KINDS VERDICTS holds is_number load_claims measured_text record row_faults verdict",
+    conditions=(
+        "Interval bootstrap_interval calculate decide independent_difference mean_interval names_in parse "
+        "share_interval"
+    ),
+    claims=(
+        "APART KINDS VERDICTS gain_over_null holds is_number load_claims measured_text record row_faults "
+        "verdict"
+    ),
     ledger_pages=(
         "agreed by_kind counts judged keep_replication ledger load_replications problems read_rows "
         "to_index to_page to_text write_ledger"

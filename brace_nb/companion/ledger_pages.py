@@ -23,7 +23,7 @@ __all__ = ['judged', 'agreed', 'load_replications', 'keep_replication', 'ledger'
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #9a3c0008
 def judged(row: dict, record: dict) -> dict:  # verdict, text, and null_text where there is a null
     "Verdict and words for what was recorded; ValueError when it does not fit the row."
-    found = dict(verdict=verdict(row, record["measured"], record.get("null")))
+    found = dict(verdict=verdict(row, record["measured"], record.get("null"), record.get("gained")))
     found["text"] = measured_text(row, record["measured"])
     if record.get("null") is not None:
         found["null_text"] = measured_text(row, record["null"])
@@ -64,21 +64,26 @@ def keep_replication(
 ) -> None:
     "Write what a run with other seeds measured, so that later verdicts have to agree with it."
     kept = [r for r in rows if r["measured"] is not None and r["needs"] not in _ALIKE]
-    lines = [f" {json.dumps(r['id'])}: {json.dumps({k: r[k] for k in ('measured', 'null')})}" for r in kept]
+    gained = {r["id"]: dict(gained=r["gained"]) for r in kept if r.get("gained")}
+    records = {r["id"]: {k: r[k] for k in ("measured", "null")} | gained.get(r["id"], {}) for r in kept}
+    lines = [f" {json.dumps(id)}: {json.dumps(record)}" for id, record in records.items()]
     course = f"{load_profile(name).seeds} added to every seed"
     text = f'{{"course": {json.dumps(course)}, "rows": {{\n' + ",\n".join(lines) + "\n}}\n"
     write_atomic(root() / f"data/replications/{name}.json", text)
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #c83a1f55
-_EMPTY = dict(measured=None, null=None, note="")
+_EMPTY = dict(measured=None, null=None, gained=None, note="")
 _SAID = ("kind", "source", "where", "says", "unit", "tolerance", "test", "needs", "experiment")
+_SHOWN = ("text", "verdict", "null_text", "note")  # what a repeating row shows of the row that it repeats
 
 
 def _entry(id: str, row: dict, record: dict, elsewhere: dict) -> dict:
     "A row of the ledger: what the source says, what we measured, the verdict of the two as they stand."
     entry = dict(id=id) | {key: row.get(key) for key in _SAID} | dict(accepted=row["verdict"])
     entry |= dict(text=None, verdict="not run")
-    entry |= {k: row[k] for k in ("under",) if k in row} | {k: record.get(k) for k in _EMPTY}
+    entry |= {k: row[k] for k in ("under", "headline", "same_as") if k in row} | {
+        k: record.get(k) for k in _EMPTY
+    }
     if record["measured"] is None:
         return entry
     try:
@@ -96,13 +101,17 @@ def ledger(
     kept = {id: records.get(id, _EMPTY) if row["experiment"] else _EMPTY for id, row in claims.items()}
     others = (replications or {}).items()
     elsewhere = {id: {name: rows[id] for name, rows in others if id in rows} for id in claims}
-    return [_entry(id, row, kept[id], elsewhere[id]) for id, row in claims.items()]
+    rows = {id: _entry(id, row, kept[id], elsewhere[id]) for id, row in claims.items()}
+    for row in [r for r in rows.values() if "same_as" in r]:
+        row |= {k: rows[row["same_as"]][k] for k in _SHOWN if k in rows[row["same_as"]]}
+    return list(rows.values())
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #4e897753
 def problems(rows: list[dict], exact_only: bool = False) -> list[str]:  # Empty when all is well
     "Rows whose experiment said nothing that fits, and verdicts that are not the accepted ones."
     silent = [r for r in rows if r["experiment"] and r["measured"] is None and r["accepted"] != "not run"]
-    judged = [r for r in rows if r["measured"] is not None and (r["needs"] == "nothing" or not exact_only)]
+    said = [r for r in rows if r["measured"] is not None or "same_as" in r]
+    judged = [r for r in said if r["needs"] == "nothing" or not exact_only]
     why = {r["id"]: r["note"] or f"experiment {r['experiment']} did not record it" for r in silent}
     return [f"{id}: {what}" for id, what in why.items()] + [
         f"{r['id']}: verdict is now {r['verdict']!r}, data/claims/{r['source']}.yaml accepts "
@@ -113,13 +122,14 @@ def problems(rows: list[dict], exact_only: bool = False) -> list[str]:  # Empty 
 
 
 def counts(rows: list[dict]) -> dict[str, int]:
-    "How many rows have each verdict."
-    return {v: sum(r["verdict"] == v for r in rows) for v in VERDICTS}
+    "How many rows have each verdict; what repeats another row is not counted."
+    return {v: sum(r["verdict"] == v and "same_as" not in r for r in rows) for v in VERDICTS}
 
 
 def by_kind(rows: list[dict]) -> dict[str, dict[str, int]]:
-    "Kind -> verdict -> number of rows; verdicts that do not occur are left out."
-    found = {kind: Counter(r["verdict"] for r in rows if r["kind"] == kind) for kind in KINDS}
+    "Kind -> verdict -> number of rows, each mistake once; verdicts that do not occur are left out."
+    once = [r for r in rows if "same_as" not in r]
+    found = {kind: Counter(r["verdict"] for r in once if r["kind"] == kind) for kind in KINDS}
     return {k: {v: n[v] for v in VERDICTS if n[v]} for k, n in found.items() if n}
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #bc603e91
@@ -181,8 +191,9 @@ def _found(r: dict) -> str:
         return _cell(r["note"]) or f"needs {_cell(r['needs'])}{who}"
     null = f"<br>null: {_cell(r['null_text'])}" if r.get("null_text") else ""
     note = f"<br>{_cell(r['note'])}" if r["note"] else ""
+    repeats = f"<br>repeats `{r['same_as']}`, and is counted there" if "same_as" in r else ""
     others = "".join(f"<br>on {_cell(p)}: {_cell(text)}" for p, text in r.get("elsewhere", {}).items())
-    return _cell(r["text"]) + null + note + (f" (alone {r['alone']}){others}" if others else "")
+    return _cell(r["text"]) + null + note + repeats + (f" (alone {r['alone']}){others}" if others else "")
 
 
 def _line(r: dict, figures: list[str]) -> str:

@@ -27,6 +27,7 @@ from brace_nb.core.training import (
     train,
 )
 from ..foundations import batch_ids, weights_hash
+from ..ndim import KINDS
 from .aligned import AlignedTuples, encoders_by_view
 from .bridges import bytes_for_backward
 from .looks import Looks, cube_log, embed_views
@@ -268,9 +269,9 @@ class EncoderRun:
             self.chunk = chunk_by_memory(encoders, xs, xs[0].device)
 
     def _cube(self):
-        "The log of the cube of those tuples of the batch that are complete."
+        "The log of the cube of those tuples of the batch that are complete; nothing for a loss without one."
         complete = self.present.all(0)
-        if complete.sum() < 2:
+        if not KINDS[self.objective.loss].cube or complete.sum() < 2:
             return {}
         xs = [x.detach()[complete] for x in self.xs]
         exact = self.objective.logits(xs, exact=True) if self.settings["errors"] == "exact" else None
@@ -289,8 +290,13 @@ class EncoderRun:
         moved = (matrix.detach() - self.start).norm() / self.start.norm().clamp(min=1e-30)
         return dict(projection_mean=float(matrix.detach().mean()), projection_moved=float(moved))
 
+    def logs(self, step, steps):
+        "Is this a step of the log?"
+        every = self.settings["log_every"]
+        return every > 0 and (step % every == 0 or step + 1 == steps)
+
     def record(self, state):
-        if state.step % self.settings["log_every"] and state.step + 1 != state.steps:
+        if not self.logs(state.step, state.steps):
             return
         row = dict(step=state.step, loss=float(state.loss), scale=float(self.objective.scale.detach()))
         self.history.append(row | self._projection() | self._norms() | self._cube())
@@ -363,7 +369,7 @@ _NOT_OF_THE_RESULT = ("tuples", "encoders", "folder", "save_every", "resume", "p
     tuples=AlignedTuples,
     steps=size,
     batch_size=several,
-    log_every=size,
+    log_every=count,
     look_every=count,
     save_every=size,
     chunk=size,
@@ -382,7 +388,7 @@ def train_encoders(
     learning_rate=1e-3,  # A number, or a function of the step
     weight_decay: float = 0.01,  # Of AdamW
     max_norm: float | None = None,  # Gradients are scaled down to this norm
-    log_every: int = 1,  # Steps between two rows of the log; the cube of a batch has B^n cells
+    log_every: int = 1,  # Steps between two rows of the log, 0: no log; of a loss of the cube B^n cells each
     look_every: int = 0,  # Steps between two looks; 0: before and after the training only
     reference: dict | None = None,  # {view: embeddings of the held items} of another encoder, for CKA
     more: Callable | None = None,  # Function: encoders -> further numbers of a look

@@ -221,8 +221,7 @@ def _watch(members, stacks, step, steps, losses):
     for m in members:
         every = m.settings["look_every"]
         look = m.looks is not None and (done == steps or every and done % every == 0)
-        log = step % m.settings["log_every"] == 0 or done == steps
-        if not m.error and (look or log):
+        if not m.error and (look or m.logs(step, steps)):
             told[m] = look
     if told:
         for stack in stacks:

@@ -1,0 +1,109 @@
+"Baselines without a network: against plain loops, their properties, bad input."
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from brace_nb.evaluation import BASELINES, baseline_embeddings
+
+TEXTS = st.lists(st.text("ab c", min_size=1, max_size=8), min_size=1, max_size=5).filter(
+    lambda found: any(re.search(r"\w", text) for text in found)
+)
+
+
+def pictures(n=4, side=16, seed=0, channels=3):
+    return np.random.default_rng(seed).integers(0, 256, (n, side, side, channels), np.uint8)
+
+
+def slow_pixels(images, side):
+    "Box by box, in float64."
+    out = []
+    for image in images.astype(np.float64):
+        step = len(image) // side
+        boxes = [
+            1 - image[i : i + step, j : j + step].mean((0, 1)) / 255
+            for i in range(0, len(image), step)
+            for j in range(0, len(image), step)
+        ]
+        row = np.concatenate(boxes)
+        out.append(row / np.sqrt((row**2).sum()))
+    return np.array(out)
+
+
+def slow_cosine(a, b, pieces):
+    "Cosine of two texts by the counts of their pieces."
+    a, b = pieces(a), pieces(b)
+    dot = sum(a.count(p) * b.count(p) for p in set(a))
+    return dot / np.sqrt(sum(a.count(p) ** 2 for p in set(a)) * sum(b.count(p) ** 2 for p in set(b)))
+
+
+def ngrams(text):
+    text = re.sub(r"\s\s+", " ", text.lower())
+    return [text[i : i + n] for n in (1, 2, 3) for i in range(len(text) - n + 1)]
+
+
+@pytest.mark.parametrize("kind, side", [("pixels", 8), ("color", 1)])
+def test_pictures_against_boxes(kind, side):
+    (found,) = baseline_embeddings(kind, pictures())
+    assert np.allclose(found, slow_pixels(pictures(), side), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "kind, pieces", [("words", lambda t: re.findall(r"\w+", t.lower())), ("ngrams", ngrams)]
+)
+def test_texts_against_counts(kind, pieces):
+    texts, others = ["red heart", "Red  circle", "the red red sea"], ["a heart", "red"]
+    x, y = baseline_embeddings(kind, texts, others)
+    for i, a in enumerate(texts):
+        for j, b in enumerate(others):
+            assert abs(float(x[i] @ y[j]) - slow_cosine(a, b, pieces)) < 1e-6
+
+
+@settings(max_examples=30, deadline=None)
+@given(TEXTS)
+def test_rows_have_length_one_or_zero(texts):
+    for kind in ("words", "ngrams"):
+        (x,) = baseline_embeddings(kind, texts)
+        length = np.linalg.norm(x, axis=1)
+        assert ((np.abs(length - 1) < 1e-5) | (length == 0)).all() and x.dtype == np.float32
+
+
+def test_parts_share_a_space_and_keep_their_rows():
+    apart = baseline_embeddings("words", ["a b"], ["b c", "a"])
+    (whole,) = baseline_embeddings("words", ["a b", "b c", "a"])
+    assert np.array_equal(np.concatenate(apart), whole)
+    halves = baseline_embeddings("pixels", pictures()[:1], pictures()[1:])
+    assert np.array_equal(np.concatenate(halves), baseline_embeddings("pixels", pictures())[0])
+
+
+def test_transparency_is_white_and_torch_is_taken():
+    clear = pictures(channels=4)
+    clear[..., 3] = 0
+    assert not baseline_embeddings("pixels", clear)[0].any()
+    same = baseline_embeddings("pixels", torch.from_numpy(pictures()))[0]
+    assert np.array_equal(same, baseline_embeddings("pixels", pictures())[0])
+
+
+def test_other_rows_change_nothing():
+    alone, among = (baseline_embeddings("pixels", pictures()[:n])[0][0] for n in (1, 4))
+    assert np.array_equal(alone, among)
+    assert all(entry.reads in ("image", "text") and entry.title for entry in BASELINES.values())
+
+
+@pytest.mark.parametrize(
+    "kind, parts, says",
+    [
+        ("sound", (["a"],), "kind must be one of"),
+        ("words", (), "something to embed"),
+        ("words", (["", " "],), "a letter somewhere"),
+        ("ngrams", ([1],), "texts must be strings"),
+        ("pixels", (np.zeros((1, 12, 12, 3), np.uint8),), "divides"),
+        ("pixels", (np.zeros((3, 12), np.uint8),), "pictures|images"),
+    ],
+)
+def test_bad_input(kind, parts, says):
+    with pytest.raises(ValueError, match=says):
+        baseline_embeddings(kind, *parts)
