@@ -39,7 +39,7 @@ __getattr__, __dir__, __all__ = lazy(
         "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
         "result_of stale"
     ),
-    public_check="check_public download fetch public_table",
+    public_check="Content OPENED check_public content_of download fetch public_table",
     public_pieces=(
         "Piece asked_for pieces public_data public_file public_folder public_list resources_of why_missing"
     ),
