@@ -78,7 +78,9 @@ def test_the_factor_of_rabitq_makes_the_estimate_unbiased():
     x = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
     true = x[:40] @ x[40:80].T
     off = np.mean([fit_code("rabitq", x, 3, seed).asked(x[:40], x[40:80]) - true for seed in range(40)], 0)
-    plain = np.mean([fit_code("rotation", x, 2, seed).asked(x[:40], x[40:80]) - true for seed in range(40)], 0)
+    plain = np.mean(
+        [fit_code("rotation", x, 2, seed).asked(x[:40], x[40:80]) - true for seed in range(40)], 0
+    )
     assert abs((off * true).sum() / (true**2).sum()) < 0.05 < abs((plain * true).sum() / (true**2).sum())
 
 

@@ -29,7 +29,7 @@ from brace_nb.codes.head_training import (
 from ..foundations.tuples import MODALITIES
 from .pairing import embedding_tensor, paired_embeddings
 from ..core import as_tensor, checked, like, one_of, rows_by_memory, save_tensors, size, train
-from ..core.files import reading
+from ..core.files import check_seal, reading
 from ..foundations import clip_loss
 
 # %% auto #0
@@ -339,7 +339,8 @@ class CodeEncoder:
             k: dict(recipe=type(v).__name__) | asdict(v) if is_dataclass(v) else v
             for k, v in self.get_params(deep=False).items()
         }
-        save_tensors(path, tensors, dict(format=_FORMAT, version=_VERSION, about=json.dumps(about)))
+        facts = dict(format=_FORMAT, version=_VERSION, about=json.dumps(about))
+        save_tensors(path, tensors, facts, sealed=True)
 
     @classmethod
     def load(
@@ -357,6 +358,7 @@ class CodeEncoder:
             if header.get("version") != _VERSION:
                 old = header.get("version")
                 raise ValueError(f"version {old} of the format; fit and `save` it again")
+            check_seal(path)
             about, tensors = json.loads(header["about"]), {key: file.get_tensor(key) for key in file.keys()}
             options = {
                 k: _RECIPES[v.pop("recipe")](**v) if isinstance(v, dict) else v
