@@ -415,7 +415,6 @@ EXAMPLES = {
         trim_padding=dict(ids=IDS),
         analogy_hits=dict(x=X, pairs=PAIRS, steps=Y),
         contrasts=dict(own=UNITS, other=UNITS * 0.5, scale=5.0),
-        cube_contrasts=dict(features=[UNITS, UNITS, UNITS], measure="pairwise", scale=5.0),
         distillation_loss=dict(own=X, teacher=Y, scale=5.0),
         elbow=dict(losses=tensor(np.linspace(3, 1, 12) ** 2)),
         parallelism=dict(x=X, pairs=PAIRS),
@@ -465,10 +464,7 @@ LEFT_OUT = {
         "code_facts": "needs trained heads",
         "project_on_device": "writes into the caller's memory",
     },
-    "ndim": {
-        "axis_losses line_losses line_scores pair_losses sigmoid_losses slice_losses": "a step inside "
-        "a training, on what it has checked",
-    },
+    "ndim": {},
     "assignment": {
         "inverse_document_frequency sentence_encoder": "need a sentence encoder",
         "load_networks read_judgements save_networks": "files",
@@ -491,7 +487,9 @@ LEFT_OUT = {
         "hide_words language_of": "draws of a generator, a data set",
         "distil_encoder guess_language teach_language train_students training_path": "train",
         "read_aligned read_study sweep_file sweep_parts": "files",
-        "chunk_by_memory default_encoders embed_views encode_batch run_outcomes": "models and their tuples",
+        "chunk_by_memory default_encoders embed_views encode_batch objective_losses run_outcomes": (
+            "models and their tuples"
+        ),
         "draw_run sweep train_encoders train_together": "train, or plan trainings",
         "train_bags train_decoder train_noisy_encoders train_noisy_side_by_side train_third_encoder "
         "train_whole_model validate_noisy_encoders": "train",

@@ -326,6 +326,23 @@ def test_frozen_encoders_stay_and_unfrozen_ones_move():
     assert row["gradient v0"] == 0 < row["gradient v1"]
 
 
+def test_a_loss_without_a_cube_builds_none_for_its_log(monkeypatch):
+    items = tuples_of()
+    train_encoders(items, None, "axis", steps=2, embed_dim=4)  # this one logs its cube
+
+    def refuse(*_, **__):
+        raise AssertionError("a cube was built")
+
+    monkeypatch.setattr("brace_nb.grounding.tuple_objective.cube", refuse)
+    with pytest.raises(AssertionError, match="a cube was built"):
+        train_encoders(items, None, "axis", steps=2, embed_dim=4)
+    logged = train_encoders(items, None, "pairs", steps=3, embed_dim=4).history
+    assert [row["step"] for row in logged] == [0, 1, 2] and not any(
+        "share" in k for row in logged for k in row
+    )
+    assert train_encoders(items, None, "axis", steps=3, embed_dim=4, log_every=0).history == []
+
+
 def test_the_logged_gradient_norm_is_that_of_the_loss():
     items, encoder = tuples_of(n=2, rows=6), FeatureEncoder(5, 4)
     start = FeatureEncoder(5, 4)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from .emoji_codes import EmojiEmbeddings, named_pictures
-from ..core import checked, finite, integers
+from ..core import checked, finite, ids
 
 # %% auto #0
 __all__ = ['UnseenPairs', 'gloss_pairs', 'emoji_pairs', 'partner_hits', 'hits_interval']
@@ -60,7 +60,7 @@ def emoji_pairs(
     return UnseenPairs(title, *named_pictures(data), **held, asked=np.arange(len(ids)))
 
 # %% ../../nbs/2_codes/09a_unseen.ipynb #8e755647
-@checked(forward=finite("Q M"), backward=finite("Q M"), rows=integers("Q"))
+@checked(forward=finite("Q M"), backward=finite("Q M"), rows=ids("Q"))
 def partner_hits(
     forward: np.ndarray,  # Scores of the asking rows of one side with all of the other (Q, M)
     backward: np.ndarray,  # The same from the other side (Q, M)

@@ -11,7 +11,9 @@ __getattr__, __dir__, __all__ = lazy(
     tuples="MODALITIES Tuples",
     images="CLIP_MEAN CLIP_STD Sprites as_generator box_shrink contact_sheet normalize_colors on_background "
     "place to_float",
-    emoji="DESIGNERS Designer HELD_OUT_DESIGNER LANGUAGES SPLITS TRAINING_DESIGNERS data_folder load_emoji",
+    emoji="DESIGNERS Designer HELD_OUT_DESIGNER LANGUAGES SPLITS TRAINING_DESIGNERS data_folder load_emoji "
+    "read_parquet read_pictures",
+    stamps="SPOKEN_LANGUAGES Spectrograms load_stamps",
     photo_collections="Photos load_coco load_flickr30k photo_tuples read_files",
     shards="load_shards",
     embedding_files="load_embedding_shards load_embeddings read_embeddings",

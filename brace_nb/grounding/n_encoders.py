@@ -27,6 +27,7 @@ from brace_nb.core.training import (
     train,
 )
 from ..foundations import batch_ids, weights_hash
+from ..ndim import KINDS
 from .aligned import AlignedTuples, encoders_by_view
 from .bridges import bytes_for_backward
 from .looks import Looks, cube_log, embed_views
@@ -242,7 +243,7 @@ class EncoderRun:
 
     def identity(self):
         "What the result depends on, plain json: data, weights at the start, settings."
-        told = {k: v for k, v in self.settings.items() if k not in ("held", "reference", "more")}
+        told = {k: v for k, v in self.settings.items() if k not in ("held", "reference", "more", "stop")}
         start = [weights_hash(m.state_dict())[:16] for m in self.modules]
         told |= self.options | dict(data=self.tuples.digest(), weights=start)
         told["learning_rate"] = str(told["learning_rate"])
@@ -268,9 +269,9 @@ class EncoderRun:
             self.chunk = chunk_by_memory(encoders, xs, xs[0].device)
 
     def _cube(self):
-        "The log of the cube of those tuples of the batch that are complete."
+        "The log of the cube of those tuples of the batch that are complete; nothing for a loss without one."
         complete = self.present.all(0)
-        if complete.sum() < 2:
+        if not KINDS[self.objective.loss].cube or complete.sum() < 2:
             return {}
         xs = [x.detach()[complete] for x in self.xs]
         exact = self.objective.logits(xs, exact=True) if self.settings["errors"] == "exact" else None
@@ -289,8 +290,13 @@ class EncoderRun:
         moved = (matrix.detach() - self.start).norm() / self.start.norm().clamp(min=1e-30)
         return dict(projection_mean=float(matrix.detach().mean()), projection_moved=float(moved))
 
+    def logs(self, step, steps):
+        "Is this a step of the log?"
+        every = self.settings["log_every"]
+        return every > 0 and (step % every == 0 or step + 1 == steps)
+
     def record(self, state):
-        if state.step % self.settings["log_every"] and state.step + 1 != state.steps:
+        if not self.logs(state.step, state.steps):
             return
         row = dict(step=state.step, loss=float(state.loss), scale=float(self.objective.scale.detach()))
         self.history.append(row | self._projection() | self._norms() | self._cube())
@@ -299,6 +305,11 @@ class EncoderRun:
         if self.looks is not None:
             scale = float(self.objective.scale.detach())
             self.seen.append(dict(step=step, **self.looks(self.encoders, scale)))
+
+    def enough(self):
+        "Does what was seen so far end the training?"
+        stop = self.settings["stop"]
+        return stop is not None and bool(stop(self.seen))
 
     def result(self):
         return TrainedEncoders(self.encoders, self.objective, self.history, self.seen)
@@ -329,12 +340,15 @@ def _go(run, kept, save_every, progress):
     start, rate, steps = _resume(run, kept, optimizer), s["learning_rate"], s["steps"]
     if start == 0:
         run.look(0)
+    elif run.enough():
+        return
 
     def watch(state):
         done, hit = state.step + 1, interrupted()
         if done == steps or s["look_every"] and done % s["look_every"] == 0:
             run.look(done)
-        if hit or done == steps or done % save_every == 0:
+            state.stop = run.enough()
+        if hit or state.stop or done == steps or done % save_every == 0:
             _save(run, kept, optimizer, done)
         if hit:
             raise KeyboardInterrupt(f"training stopped after step {done} of {steps}{kept.advice}")
@@ -355,7 +369,7 @@ _NOT_OF_THE_RESULT = ("tuples", "encoders", "folder", "save_every", "resume", "p
     tuples=AlignedTuples,
     steps=size,
     batch_size=several,
-    log_every=size,
+    log_every=count,
     look_every=count,
     save_every=size,
     chunk=size,
@@ -374,10 +388,11 @@ def train_encoders(
     learning_rate=1e-3,  # A number, or a function of the step
     weight_decay: float = 0.01,  # Of AdamW
     max_norm: float | None = None,  # Gradients are scaled down to this norm
-    log_every: int = 1,  # Steps between two rows of the log; the cube of a batch has B^n cells
+    log_every: int = 1,  # Steps between two rows of the log, 0: no log; of a loss of the cube B^n cells each
     look_every: int = 0,  # Steps between two looks; 0: before and after the training only
     reference: dict | None = None,  # {view: embeddings of the held items} of another encoder, for CKA
     more: Callable | None = None,  # Function: encoders -> further numbers of a look
+    stop: Callable | None = None,  # Function: looks so far (dicts) -> is it enough?
     errors: str = "one_hot",  # Labels of the logged errors: "one_hot", or "exact" (n identical inputs)
     log_variance: bool = False,  # Log the variance of each region's logits (the thesis's `logvariance`)
     chunk: int | None = None,  # Rows with activations in memory (gradient caching); None: all that fit
