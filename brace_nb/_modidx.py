@@ -1565,6 +1565,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                    'brace_nb/codes/similarity.py'),
                                            'brace_nb.codes.similarity._jaccard': ( '2_codes/similarity.html#_jaccard',
                                                                                    'brace_nb/codes/similarity.py'),
+                                           'brace_nb.codes.similarity._nothing': ( '2_codes/similarity.html#_nothing',
+                                                                                   'brace_nb/codes/similarity.py'),
                                            'brace_nb.codes.similarity._pair': ( '2_codes/similarity.html#_pair',
                                                                                 'brace_nb/codes/similarity.py'),
                                            'brace_nb.codes.similarity._unpacked': ( '2_codes/similarity.html#_unpacked',
