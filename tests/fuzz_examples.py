@@ -475,7 +475,7 @@ LEFT_OUT = {
         "evaluate_files report_text": "files",
     },
     "grounding": {
-        "encode_inputs encode_used text_student chosen_tokens guess_losses": "models",
+        "encode_inputs text_student chosen_tokens guess_losses": "models",
         "read_tokens translations": "models",
         "bytes_for_backward tell": "a computation, scenes",
         "detect detection_scores objects_of own_costs": "a detector, its answers, its scenes",
