@@ -21,12 +21,13 @@ __getattr__, __dir__, __all__ = lazy(
     ),
     claims=(
         "APART KINDS VERDICTS gain_over_null holds is_number load_claims measured_text record row_faults "
-        "verdict"
+        "verdict why_undecided"
     ),
     ledger_pages=(
         "agreed by_kind counts judged keep_replication ledger load_replications problems read_rows "
-        "to_index to_page to_text write_ledger"
+        "to_headlines to_index to_page to_text write_ledger"
     ),
+    replication="replication_report",
     ledger_picture="to_picture",
     dependencies="code_closure code_digest imports lazy_table module_of",
     cells="code_cells parameters says",
