@@ -17,7 +17,7 @@ from ..core.files import read_json, read_yaml, write_atomic
 
 # %% auto #0
 __all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'APART', 'CONDITIONS', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds',
-           'gain_over_null', 'verdict', 'measured_text', 'record']
+           'gain_over_null', 'verdict', 'why_undecided', 'measured_text', 'record']
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c06c2adc
 KINDS = ("claim", "definition", "erratum", "contradiction")
@@ -155,12 +155,34 @@ def gain_over_null(row: dict, measured, null, gained=None) -> Interval:
     return independent_difference(calculate(row["gain"], here), calculate(row["gain"], there))
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c25188fc
-def _stopped(row: dict, measured) -> bool:
-    "Did an arm not learn, or was the positive control not seen?"
-    named = [row[name] for name in ("learned", "control") if name in row]
-    return any(decide(condition, measured) is not True for condition in named)
+def _stopped(row: dict, measured) -> str:
+    "Which arm did not learn, or which control was not seen; empty when all is well."
+    stops = dict(learned="an arm has not learned", control="the positive control is not seen")
+    return next((why for k, why in stops.items() if k in row and decide(row[k], measured) is not True), "")
 
 
+def _judge(row: dict, measured, null, gained) -> tuple[str, str]:
+    "The verdict, and the cause when it is `undecided`."
+    answer = holds(row, measured)
+    if row["kind"] != "claim":
+        return {True: "checked", False: "failed", None: "undecided"}[
+            answer
+        ], "the uncertainty covers the threshold"
+    values = measured if isinstance(measured, dict) else dict(x=measured)
+    if answer is None:
+        return "undecided", "the uncertainty covers the threshold"
+    if why := _stopped(row, values):
+        return "undecided", why
+    if not answer:
+        seen = "power" not in row or decide(row["power"], values)
+        return (row.get("on_miss", "differs") if seen else "undecided"), "the study could not have seen it"
+    if null is None:
+        return "reproduced", ""
+    # a row of the former rule has no gain: its null must fail
+    more = gain_over_null(row, measured, null, gained).low > 0 if "gain" in row else not holds(row, null)
+    return ("reproduced" if more else "undecided"), "the cause adds nothing to its null that could be seen"
+
+# %% ../../nbs/7_companion/03_claims.ipynb #3c0a11f1
 def verdict(
     row: dict,  # A row of `load_claims`
     measured,  # A number or (low, middle, high); for sentences a dict of named values
@@ -168,20 +190,13 @@ def verdict(
     gained=None,  # (low, middle, high) of gain measured minus gain of the null, paired over seeds
 ) -> str:  # One of `VERDICTS`
     "Judge a measurement, and what it adds to its null, by the row."
-    answer = holds(row, measured)
-    if row["kind"] != "claim":
-        return {True: "checked", False: "failed", None: "undecided"}[answer]
-    values = measured if isinstance(measured, dict) else dict(x=measured)
-    if answer is None or _stopped(row, values):
-        return "undecided"
-    if not answer:
-        seen = "power" not in row or decide(row["power"], values)
-        return row.get("on_miss", "differs") if seen else "undecided"
-    if null is None:
-        return "reproduced"
-    if "gain" not in row:  # a row of the former rule: its null must fail
-        return "undecided" if holds(row, null) else "reproduced"
-    return "reproduced" if gain_over_null(row, measured, null, gained).low > 0 else "undecided"
+    return _judge(row, measured, null, gained)[0]
+
+
+def why_undecided(row: dict, measured, null=None, gained=None) -> str:  # Empty for other verdicts
+    "The cause of an `undecided` verdict, in words."
+    found, why = _judge(row, measured, null, gained)
+    return why if found == "undecided" else ""
 
 # %% ../../nbs/7_companion/03_claims.ipynb #ca12ae1c
 def _plain(value):

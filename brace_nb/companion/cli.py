@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 
 from .. import __version__
+from .claims import KINDS, VERDICTS
 from ..core.files import printable
 
 # %% auto #0
@@ -81,10 +83,16 @@ def _claims(a) -> int:
     if not path.exists():
         cure = f"`make figures PROFILE={a.profile}` writes it"
         raise FileNotFoundError(f"no ledger at {path.relative_to(root())}; {cure}.")
-    rows = [r for r in read_rows(path) if r["id"].startswith(a.id)]
+    section = re.compile(rf"(?<![\w.]){re.escape(a.section)}", re.IGNORECASE)
+    rows = [r for r in read_rows(path) if r["id"].startswith(a.id) and section.search(str(r["where"]))]
+    rows = [r for r in rows if a.source in ("", r["source"]) and a.kind in ("", r["kind"])]
+    rows = [r for r in rows if r.get("headline") or not a.headlines]
     if not rows:
-        raise ValueError(f"the ledger has no row whose id begins with {a.id!r}.")
-    print(to_text([r for r in rows if a.verdict in ("", r["verdict"])]))
+        asked = {k: v for k in ("id", "source", "section", "kind") if (v := getattr(a, k))}
+        raise ValueError(
+            f"the ledger has no row of {asked or 'this choice'}; `brace-nb claims` prints all rows."
+        )
+    print(to_text([r for r in rows if a.verdict in ("", r["verdict"])], says=True))
     wrong = problems(rows) if a.check else []
     for line in wrong:
         print(f"! {line}", file=sys.stderr)
@@ -170,7 +178,6 @@ _PROFILE = ("--profile NAME", str, "cpu", "smoke, cpu (default), long, gpu or pa
 _CLUSTER = ("--snakemake-profile DIR", str, "", "for clusters: a Snakemake profile: data/profiles/slurm")
 _ACCEPTED = "fail when a ledger row is unmeasured or its verdict is not the accepted one"
 _COLUMN = " COLUMN|FILE"
-_VERDICTS = ["", "reproduced", "differs", "refuted", "not run"]
 
 
 def _add(commands, name: str, function, help: str, options: list = ()) -> argparse.ArgumentParser:
@@ -223,7 +230,11 @@ _OPTIONS = {
     "claims": [
         _PROFILE,
         ("--id", str, "", "only ids that begin so"),
-        ("--verdict", _VERDICTS, "", "only rows of this verdict"),
+        ("--source", str, "", "only this source: brace, sbrace, notes, thesis_2 ... thesis_7, project"),
+        ("--section", str, "", "only rows whose place begins a word so, as 5.9 or Table 6.8"),
+        ("--kind", ["", *KINDS], "", "only rows of this kind"),
+        ("--verdict", ["", *VERDICTS], "", "only rows of this verdict"),
+        ("--headlines", bool, False, "only the rows that tell what holds of a source"),
         ("--check", bool, False, _ACCEPTED),
     ],
     "readme": [("--check", bool, False, "fail when a page is out of date")],
