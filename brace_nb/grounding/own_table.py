@@ -172,7 +172,8 @@ def _curves(history: list[dict], looks: list[dict], best: int) -> str:
 _STYLE = """body{font:16px/1.5 sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}
 table{border-collapse:collapse}td,th{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #8884}
 td:first-child,th:first-child{text-align:left}img{max-width:100%}
-@media(prefers-color-scheme:dark){body{background:#131416;color:#ddd}img{filter:invert(.9)hue-rotate(180deg)}}"""
+@media(prefers-color-scheme:dark){body{background:#131416;color:#ddd}
+img{filter:invert(.9)hue-rotate(180deg)}}"""
 
 
 def report_page(

@@ -112,7 +112,9 @@ def as_text(cell: dict) -> list[dict]:
         row = dict(source=found[2], id=found[3])
         return f'<a class="{verdict_class(found[1])}" href="{row_link(row, "../../")}">{found[1]}</a>'
 
-    return [markdown(f"{cell['id']}-{k}", rows.sub(badge, text)) for k, text in enumerate(texts)]
+    said = re.compile(r"^\*[^*]+\* (?=\[How it was measured\])", re.M)  # stands below the figure already
+    texts = [said.sub("", rows.sub(badge, text)) for text in texts]
+    return [markdown(f"{cell['id']}-{k}", text) for k, text in enumerate(texts)]
 
 
 OF_FIGURE = dict(png="large", csv="numbers")  # what is linked below a figure
