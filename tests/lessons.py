@@ -1,4 +1,4 @@
-"""Run every cell of every lesson: `nbdev_test`, in two processes.
+"""Run every cell of every lesson: `nbdev_test`, in two processes. `brace-nb readme --check` runs the reports.
 
 A figure below its cell is not drawn. Nobody would see it, the drawings took a fifth of the time, and IPython
 tells of an error in them without failing. The processes are forks that find torch and the like imported, set
@@ -29,7 +29,7 @@ def main():
         mock.patch.object(pylabtools, "print_figure", return_value=""),
         mock.patch.object(pylabtools, "retina_figure", return_value=("", {})),
     ):
-        nbdev_test(n_workers=2, do_print=True, skip_folder_re=r"^([_.]|experiments$)")
+        nbdev_test(n_workers=2, do_print=True, skip_folder_re=r"^([_.]|(experiments|reports)$)")
 
 
 if __name__ == "__main__":

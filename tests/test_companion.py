@@ -145,7 +145,7 @@ def test_a_table_keeps_its_key():
 
 def row(**changes):
     number = dict(kind="claim", where="w", says=1.0, tolerance=0.5, why="reason", needs="nothing")
-    return number | dict(experiment="a/b", verdict="reproduced") | changes
+    return number | dict(on_miss="differs", experiment="a/b", verdict="reproduced") | changes
 
 
 @pytest.fixture
@@ -176,6 +176,7 @@ def write(project, rows):
         (dict(tolerance=None, says="sentence"), "a sentence has none"),
         (dict(why=""), "has a reason"),
         (dict(on_miss="wrong"), "on_miss"),
+        (dict(on_miss="differs", kind="claim", headline="no"), "headline"),
         (dict(extra=1), "unknown fields"),
         (dict(experiment=None), "is `not run`"),
     ],
@@ -191,13 +192,21 @@ def test_record_judges_and_refuses(project):
         says="it holds", on_miss="refuted", test="one wrong", holds="wrong < 1", measured="{wrong}"
     )
     del sentence["tolerance"], sentence["why"]
-    write(project, {"number": row(), "sentence": sentence})
+    number = row(needs="data", gain="-abs(x - 1)")
+    write(project, {"number": number, "sentence": sentence | {"needs": "data"}, "exact": row()})
     assert record("number", np.float32(1.25)) == "reproduced"
     assert record("number", 1.75) == "differs"
     assert record("number", (1.2, 1.4, np.float64(1.6))) == "undecided"
     assert record("number", 1.25, null=0.75) == "undecided"
+    assert record("number", 1.25, null=1.5) == "reproduced"
+    assert record("number", 1.25, null=1.5, gained=[-0.1, 0.25, 0.6]) == "undecided"
+    pairs = np.array([[-0.2, -0.5], [-0.3, -0.5], [-0.25, -0.5]], np.float32)  # a seed each
+    assert record("number", 1.25, null=1.5, gained=pairs) == "reproduced"
+    kept = json.loads((project / "run/claims.json").read_text())["number"]["gained"]
+    assert kept[0] < kept[1] < kept[2] and abs(kept[1] - 0.25) < 1e-6
     assert record("sentence", dict(wrong=np.int64(0))) == "reproduced"
-    assert record("sentence", dict(wrong=0), null=dict(wrong=(0, 0.5, 0.9))) == "undecided"
+    with pytest.raises(ValueError, match="in which amount"):
+        record("sentence", dict(wrong=0), null=dict(wrong=(0, 0.5, 0.9)))
     assert record("sentence", dict(wrong=2), "by this counterexample") == "refuted"
     for bad, message in [
         (("numbr", 1), r"unknown ledger id 'numbr'; close: \['number'\]"),
@@ -206,6 +215,9 @@ def test_record_judges_and_refuses(project):
         (("sentence", 1), "needs a dict of named values"),
         (("sentence", dict(right=1)), "reads 'wrong'"),
         (("sentence", dict(wrong=3)), "by what proof"),
+        (("exact", (1, 1, 1)), "arithmetic has no interval"),
+        (("number", 1, "", None, (0, 1, 2)), "one of both is missing"),
+        (("sentence", dict(wrong=0), "", dict(wrong=1), (0, 1, 2)), "one of both is missing"),
     ]:
         with pytest.raises(ValueError, match=message):
             record(*bad)
@@ -235,6 +247,19 @@ def test_ledger_joins_keeps_and_reports(project):
     assert "3 rows: claim (1 reproduced, 1 differs, 1 not run)." in page
     assert "| [toy](claims/toy.md) | claim | 1 | 1 |" in page
     assert "needs GPU \\| more" in (project / "figures/claims/toy.md").read_text()
+
+
+def test_one_mistake_is_counted_once(project):
+    repeats = row(same_as="a", experiment=None)
+    write(project, {"a": row(), "b": repeats})
+    first = write_ledger({"a": dict(measured=9.0, null=None, note="n")})
+    assert [r["verdict"] for r in first] == ["differs", "differs"] and counts(first)["differs"] == 1
+    assert len(problems(first)) == 2  # both accept `reproduced`
+    assert "repeats `a`" in (project / "figures/claims/toy.md").read_text()
+    for wrong in ("c", "b"):
+        write(project, {"a": row(), "b": repeats | {"same_as": wrong}})
+        with pytest.raises(ValueError, match="that is not there, or that repeats"):
+            load_claims()
 
 
 def test_a_run_with_other_seeds_must_agree(project):

@@ -106,6 +106,44 @@ def lying_bars_on_a_log_axis(ax):
     ax.set_xscale("log")
 
 
+def legend_that_looks_like_dots(ax):
+    "assignment/network: the keys of three formats at the height of a method."
+    for k, name in enumerate(("fp32", "e4m3", "e5m2")):
+        ax.plot([0.45, 0.6, 0.65], [0, 1 + k / 5, 2 + k / 5], "os^"[k], label=name)
+    ax.plot([0.97, 0.99], [2.9, 3.0], "k.")
+    ax.legend(loc="lower right")
+
+
+def line_between_names(ax):
+    "evaluation/cka_speed: steps, and the floor of another implementation, on one line."
+    ax.plot([250, 240, 80, 10], range(4))
+    ax.set_yticks(range(4), ["torch-cka", "Gram matrices once", "self-terms once", "by torch"])
+
+
+def line_between_named_places(ax):
+    "assignment/network_shapes: lines that join two shapes and a third."
+    ax.plot(["wide", "square", "tall"], [0.2, 0.5, 0.4])
+
+
+def scale_that_bends(ax):
+    "grounding/scenes_weight: a straight ray on a symlog axis."
+    ax.plot([80, 100, 150, 200, 250], [0.5, 3.89, 6.68, 9.69, 12.85])
+    ax.set(yscale="symlog")
+
+
+def axis_for_a_legend(ax):
+    "codes/posts_sparsity: 60 % of the height hold the keys."
+    ax.plot([0, 40, 80], [40, 15, 6], label="pictures")
+    ax.set(ylim=(0, 100))
+    ax.legend(loc="upper right")
+
+
+def log_axis_half_empty(ax):
+    "assignment/network_losses: times up to 90 on an axis to 3,000."
+    ax.plot([0.9, 1.1, 3, 20, 60], [4, 8, 6.5, 6.1, 6.5], "o")
+    ax.set(xscale="log", xlim=(0.5, 3000))
+
+
 FAULTY = {
     identifier: "'greedy_delta' is a name from code",
     power: "'10^3 rows' is a name from code",
@@ -121,6 +159,12 @@ FAULTY = {
     struck_by_dots: "'dotted' has a line or a mark through it",
     bars_on_a_log_axis: "bars on a logarithmic axis",
     lying_bars_on_a_log_axis: "bars on a logarithmic axis",
+    legend_that_looks_like_dots: "the legend of 'fp32' looks like dots",
+    line_between_names: "a line joins the categories",
+    line_between_named_places: "a line joins the categories",
+    scale_that_bends: "a symlog axis bends a line",
+    axis_for_a_legend: "of an axis hold a legend alone",
+    log_axis_half_empty: "of a logarithmic axis are empty",
 }
 
 
@@ -135,8 +179,8 @@ def test_each_kind_of_fault_is_found_alone(flaw):
 def beside(ax):
     ax.plot([0, 1], [0, 0.2], label="low")
     ax.legend(loc="upper left")
-    ax.axhline(0.5)
-    ax.text(0.5, 0.51, "the level", va="bottom")
+    ax.axhline(0.8)
+    ax.text(0.5, 0.81, "the level", va="bottom")
     ax.set(ylim=(0, 1))
 
 
@@ -170,9 +214,33 @@ def in_space(ax):
     ax.text(0, 0, 1, "there")
 
 
-@pytest.mark.parametrize(
-    "draw", [beside, boxed, mathematics, hidden, slanted, bars_from_zero, in_space], ids=lambda f: f.__name__
-)
+def numbered_family(ax):
+    ax.plot(range(3), [1, 2, 3])
+    ax.set_xticks(range(3), ["8 bits", "16", "32"])
+
+
+def level_across_names(ax):
+    ax.plot(["noto", "twemoji", "fluent"], [1, 2, 3], "o")
+    ax.axhline(2)
+
+
+def symlog_beyond_its_threshold(ax):
+    ax.plot([1, 2, 3], [10, 100, 1000])
+    ax.set(yscale="symlog")
+
+
+def share_of_all(ax):
+    ax.plot([1, 2, 3], [3, 5, 4], "o", label="dots")
+    ax.set(ylim=(0, 100))
+
+
+READABLE = [
+    *(beside, boxed, mathematics, hidden, slanted, bars_from_zero, in_space),
+    *(numbered_family, level_across_names, symlog_beyond_its_threshold, share_of_all),
+]
+
+
+@pytest.mark.parametrize("draw", READABLE, ids=lambda f: f.__name__)
 def test_what_is_readable_has_no_fault(draw):
     fig, ax = drawn()
     draw(ax)

@@ -11,11 +11,13 @@ import pytest
 
 from brace_nb.companion import (
     PALETTE,
-    direct_labels,
+    band95,
+    direct,
     dots_by_seed,
     grouped_bars,
     heatmap,
     lines_with_band,
+    mean_interval,
     panel,
     style,
     use_style,
@@ -82,33 +84,43 @@ def test_three_series_of_thin_bars_with_errors_to_the_right():
     assert picture(plain) == picture(helped)
 
 
-@pytest.mark.parametrize("band", ["range", "sd"])
-def test_line_with_its_band(band):
-    x, runs = np.arange(10), RNG.random((3, 10))
+@pytest.mark.parametrize("seeds, places", [(3, 10), (3, 40), (8, 10)])
+def test_a_line_shows_its_runs_and_from_six_on_their_interval(seeds, places):
+    x, runs = np.arange(places), RNG.random((seeds, places))
     entry = Entry(title="binary", color="blue", marker="s")
     look = style(entry) | {"marker": ""}
 
     def plain(ax):
-        mean, spread = runs.mean(0), runs.std(0, ddof=1)
-        low, high = (runs.min(0), runs.max(0)) if band == "range" else (mean - spread, mean + spread)
-        ax.plot(x, mean, label="binary", **look)
-        ax.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        ax.plot(x, runs.mean(0), label="binary", **look)
+        if seeds > 5:
+            low, _, high = np.transpose([mean_interval(values) for values in runs.T])
+            ax.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        for run in runs if seeds <= 5 else []:
+            dots = dict(marker="o", linestyle="", markersize=1.8, alpha=0.55)
+            ax.plot(x, run, color=look["color"], zorder=1.9, **(dots if places <= 16 else thin))
         ax.legend()
 
     def helped(ax):
-        lines_with_band(ax, x, runs, band, opacity=0.15, entry=entry, marker="")
+        lines_with_band(ax, x, runs, entry=entry, marker="")
         ax.legend()
 
+    thin = dict(linewidth=0.4, alpha=0.5)
     assert picture(plain) == picture(helped)
 
 
-def test_one_run_has_no_spread_and_an_unknown_band_is_refused():
+def test_one_run_has_no_spread():
     _, ax = plt.subplots()
-    line = lines_with_band(ax, [0, 1], [[1.0, 2.0]], "sd")
-    assert line.get_ydata().tolist() == [1, 2]
-    with pytest.raises(ValueError, match="'iqr'"):
-        lines_with_band(ax, [0, 1], [[1.0, 2.0]], "iqr")
+    line = lines_with_band(ax, [0, 1], [[1.0, 2.0]])
+    assert line.get_ydata().tolist() == [1, 2] and len(ax.lines) == 1 and not ax.collections
+    with pytest.raises(ValueError, match="two runs or more; got 1"):
+        band95([[1.0, 2.0]])
     plt.close("all")
+
+
+def test_the_band_is_the_interval_of_the_ledger():
+    runs = RNG.random((7, 3))
+    for low, high, values in zip(*band95(runs), runs.T):
+        assert np.allclose([low, values.mean(), high], mean_interval(values))
 
 
 def test_dots_by_seed():
@@ -158,7 +170,7 @@ def test_names_beside_their_lines_do_not_touch():
     for k in range(6):
         ax.plot([0, 1, np.nan], [0, 0.01 * k, 1], label=f"line {k}")
     ax.plot([0, 1], [1, 1])  # without a name
-    texts = direct_labels(ax)
+    texts = direct(ax)
     fig.draw_without_rendering()
     boxes = [t.get_window_extent() for t in texts]
     assert [t.get_text() for t in texts] == [f"line {k}" for k in range(6)]
@@ -166,4 +178,32 @@ def test_names_beside_their_lines_do_not_touch():
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
     assert all(t.xy == (1, 0.01 * k) for k, t in enumerate(texts))
     assert all(np.dot(t.get_color(), [0.299, 0.587, 0.114]) < 0.46 for t in texts)
+    plt.close(fig)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_names_beside_their_dots_touch_neither_names_nor_dots(seed):
+    use_style()
+    fig, ax = panel(width=3.3, height=2.4)
+    for k, (x, y) in enumerate(np.random.default_rng(seed).random((8, 2))):
+        ax.plot(x, y, "o", label=f"dot {k}")
+    ax.set(xlim=(-0.2, 1.2), ylim=(-0.2, 1.2))
+    texts = direct(ax)
+    fig.draw_without_rendering()
+    boxes = [t.get_window_extent() for t in texts]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    dots = ax.transData.transform([t.xy for t in texts])
+    assert not any(box.count_contains(dots) for box in boxes)
+    assert all(ax.bbox.contains(*box.min) and ax.bbox.contains(*box.max) for box in boxes)
+    plt.close(fig)
+
+
+def test_room_for_names_is_taken_from_the_axes():
+    use_style()
+    fig, ax = panel(width=3.3, height=2.4)
+    ax.plot([0, 1], [0, 1], label="a line")
+    ax.set_xlim(0, 1)
+    (text,) = direct(ax, room=0.25)
+    fig.draw_without_rendering()
+    assert ax.get_xlim() == (0, 1 / 0.75) and text.get_window_extent().x1 < ax.bbox.x1
     plt.close(fig)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -17,10 +18,10 @@ from brace_nb.companion import (
     load_claims,
     problems,
     read_facts,
-    readme,
     PAGES,
     root,
     split_tables,
+    write_pages,
 )
 
 ROOT = root()
@@ -167,9 +168,8 @@ def test_the_figures_folder_stays_small():
     assert len(files) <= min(260, len(pictures) + 40)  # beside the pictures only pages and facts
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_pages_are_what_their_notebooks_say(page):
-    assert (ROOT / page).read_text() == readme(page), "run `make readme`"
+def test_pages_are_what_their_notebooks_say():
+    write_pages(check=True)  # `make readme` writes them
 
 
 def test_readme_is_two_screens():
@@ -227,6 +227,28 @@ def test_the_wheel_has_every_module_and_says_that_it_is_typed(installed):
     here = {p.relative_to(ROOT).as_posix() for p in (ROOT / "brace_nb").rglob("*.py")}
     there = {p.relative_to(installed).as_posix() for p in (installed / "brace_nb").rglob("*.py")}
     assert here == there and (installed / "brace_nb/py.typed").exists()
+
+
+def test_the_source_archive_builds_the_same_package(tmp_path):
+    files = (
+        "settings.ini setup.py pyproject.toml MANIFEST.in README.md RUNNING.md LICENSE NOTICE CITATION.cff"
+    )
+    for file in (*files.split(), "CHANGELOG.md", "constraints.txt"):
+        shutil.copy(ROOT / file, tmp_path)
+    shutil.copytree(ROOT / "brace_nb", tmp_path / "brace_nb", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run([sys.executable, "setup.py", "-q", "sdist"], cwd=tmp_path, check=True, capture_output=True)
+    (archive,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        names = {name.partition("/")[2] for name in content.getnames()}
+    here = {p.relative_to(ROOT).as_posix() for p in (ROOT / "brace_nb").rglob("*.py")}
+    assert here | {"settings.ini", "constraints.txt", "LICENSE", "NOTICE", "brace_nb/py.typed"} <= names
+
+
+def test_versions_agree():
+    said = re.search(r"^version = (.*)$", (ROOT / "settings.ini").read_text(), re.M)[1]
+    assert f'__version__ = "{said}"' in (ROOT / "brace_nb/__init__.py").read_text()
+    assert f"version: {said}\n" in (ROOT / "CITATION.cff").read_text()
+    assert (ROOT / "CHANGELOG.md").read_text().splitlines()[4].startswith(f"## {said}")
 
 
 def test_the_wheel_imports_and_says_where_its_data_come_from(installed, tmp_path):

@@ -154,7 +154,7 @@ def streams():
 
 def of_codes():
     variants = dict(
-        ternary=dict(ternary=True),
+        ternary=dict(container="ternary"),
         aligned=dict(align=1.0, uniform=0.5, distinct=True),
         distilled=dict(distill=1.0, straight_through=True),
     )

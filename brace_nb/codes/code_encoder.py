@@ -10,9 +10,10 @@ import json
 from dataclasses import asdict, is_dataclass, replace
 
 import torch
+import torch.nn.functional as F
 
-from .code_formats import CODE_FORMATS, code_recall
-from .few_bits import project
+from .code_formats import CODE_FORMATS, recall_of
+from .containers import CONTAINERS
 from brace_nb.codes.head_training import (
     PRESETS,
     EpochEnd,
@@ -26,17 +27,18 @@ from brace_nb.codes.head_training import (
     weights_of,
 )
 from ..foundations.tuples import MODALITIES
-from .packing import pack, pack_ternary
+from .estimators import Transformer, fitting_matrix, not_fitted, plain_matrix
 from .pairing import embedding_tensor, paired_embeddings
-from ..core import checked, like, one_of, rows_by_memory, save_tensors, size, train
-from ..core.files import reading
+from ..core import as_tensor, checked, like, one_of, rows_by_memory, save_tensors, size, train
+from ..core.files import check_seal, reading
 from ..foundations import clip_loss
 
 # %% auto #0
 __all__ = ['CodeEncoder']
 
 # %% ../../nbs/2_codes/07_code_encoder.ipynb #ceb05824
-_FORMAT, _VERSION = "brace_nb.CodeEncoder", "2"
+_BOOK_ROWS = 65_536  # that a container learns from, at most
+_FORMAT, _VERSION = "brace_nb.CodeEncoder", "3"
 _EXPECTED = "a file written by `CodeEncoder.save`"
 _RECIPES = {kind.__name__: kind for kind in (RandomStart, RotationStart, HeadObjective, HeadTraining)}
 
@@ -54,14 +56,23 @@ def _changed(options, changes):
     return options
 
 # %% ../../nbs/2_codes/07_code_encoder.ipynb #ffa9112f
-class CodeEncoder:
-    "A head per modality, trained with the contrastive loss; codes by projection (S-BRaCE, BRaCE)."
+class CodeEncoder(Transformer):
+    "A head per modality, trained with the contrastive loss, and a container that keeps its rows in bytes."
 
-    @checked(dim=size, start=HeadStart, objective=HeadObjective, training=HeadTraining)
+    features = heads = using = best_epoch = None  # of an encoder that was not trained yet
+    history, states, books, book = [], {}, {}, {}
+
+    @checked(
+        dim=size,
+        container=one_of(CONTAINERS),
+        start=HeadStart,
+        objective=HeadObjective,
+        training=HeadTraining,
+    )
     def __init__(
         self,
-        dim: int = 256,  # D, dimensions of the code
-        ternary: bool = False,  # Ternary codes from heads without softplus
+        dim: int = 256,  # D, dimensions of the code; bits of product quantization
+        container: str = "corner",  # A key of `CONTAINERS`
         most: int | None = None,  # Active bits of every code at most; None: as many as are nearest
         *,
         start: HeadStart = RandomStart(),  # Heads before the first step
@@ -71,10 +82,9 @@ class CodeEncoder:
         device=None,  # Where to train; by default where the images are
         precision: str = "float32",  # Of the heads' products in training, as in `mixed_precision_on`
     ):
-        self.dim, self.ternary, self.most = dim, ternary, most
+        self.dim, self.container, self.most = dim, container, most
         self.start, self.objective, self.training = start, objective, training
         self.seed, self.device, self.precision = seed, device, precision
-        self._forget(None)
 
     @classmethod
     @checked(name=one_of(PRESETS))
@@ -83,8 +93,13 @@ class CodeEncoder:
         name: str = "best",  # A key of `PRESETS`
         **changes,  # Options to set otherwise
     ) -> CodeEncoder:
-        "Options by name: `post` trains as the post, `best` dense codes, `few` codes of at most 20 bits."
+        "Options by name: `post` trains as the post; `best` and `few` remember; `sign`, `pq` for new things."
         return cls(**PRESETS[name]).set_params(**changes)
+
+    @property
+    def kept(self):  # `Container`
+        "The container by its name."
+        return CONTAINERS[self.container]
 
     def get_params(self, deep: bool = True) -> dict:
         "All options, as scikit-learn asks for them; deep: those of the recipes too, as `training__epochs`."
@@ -98,10 +113,9 @@ class CodeEncoder:
         return self
 
     def __sklearn_tags__(self):
-        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
-
-        kinds = dict(transformer_tags=TransformerTags(), input_tags=InputTags())
-        return Tags(estimator_type="transformer", target_tags=TargetTags(required=True), **kinds)
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
 
     def __sklearn_is_fitted__(self):
         return self.heads is not None
@@ -111,14 +125,14 @@ class CodeEncoder:
         return f"CodeEncoder({', '.join(f'{k}={v!r}' for k, v in changed.items())})"
 
     def _forget(self, features):
-        "The state of an encoder that was not trained yet."
+        "The state of an encoder whose training begins."
         self.features, self.heads, self.using, self.best_epoch = features, None, None, None
-        self.history, self.states = [], {}
+        self.history, self.states, self.books, self.book = [], {}, {}, {}
 
     def fit(
         self,
         X,  # Image embeddings (N, features), array or tensor
-        y,  # Text embeddings (M, features)
+        y,  # Text embeddings (M, features); numbers (M,) are one feature
         pairs=None,  # Row numbers (P, 2) of images and texts that belong together; None: row i with row i
         validation=None,  # (images, texts) or (images, texts, pairs)
         callback=None,  # Called as callback(self, row) after each epoch; may add to `row`, which is kept
@@ -129,9 +143,15 @@ class CodeEncoder:
         new = type(self)(**_changed(self.get_params(deep=False), changes))  # a refused fit changes nothing
         if new.training.patience and validation is None:
             raise ValueError("`patience` counts epochs without a better validation loss. Give `validation`.")
+        if new.objective.align and new.container not in ("corner", "ternary"):
+            raise ValueError(
+                f"`align` pulls rows to corners; got container={new.container!r}. Set `align=0`."
+            )
         device = new.device or getattr(X, "device", "cpu")
+        X, y = fitting_matrix(X, "images"), fitting_matrix(y, "texts", column=True)
         data = paired_embeddings(X, y, pairs, "training", device)
-        new.features = tuple(side.shape[1] for side in data[:2])
+        new._forget(tuple(side.shape[1] for side in data[:2]))
+        new._saw(X)
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, new.features)
         heads, rows = new.start.first(data, new, space_of)
         vars(self).update(vars(new))
@@ -149,7 +169,17 @@ class CodeEncoder:
         finally:
             if self.states:
                 self.heads = run.heads
+                self._learn_books(run)
                 self.use("last")
+
+    @torch.no_grad()
+    def _learn_books(self, run):
+        "What the container learns from the rows of trained heads, for each of the weights that are kept."
+        for which, weights in self.states.items() if self.kept.learn else ():
+            self.heads.load_state_dict(weights)
+            rows = [run.learning["image"](run.batches.images), run.learning["text"](run.batches.texts)]
+            both = torch.cat(rows)
+            self.books[which] = self.kept.learn(both[:: -(-len(both) // _BOOK_ROWS)], self.dim, self.seed)
 
     def loss(
         self,
@@ -173,7 +203,7 @@ class CodeEncoder:
             )
         self.heads.load_state_dict(self.states[which])
         self.heads.eval()
-        self.using = which
+        self.using, self.book = which, self.books.get(which, {})
         return self
 
     @torch.no_grad()
@@ -182,26 +212,61 @@ class CodeEncoder:
         self,
         x,  # Embeddings (..., features) of one modality
         modality: str = "image",  # A key of `MODALITIES`
-    ):  # Unit vectors, float32 (..., D)
-        "Continuous embeddings before the projection."
+    ):  # Unit vectors, float32 (..., D); of product quantization as wide as the common space
+        "Continuous embeddings before they become codes."
         if self.heads is None:
-            raise ValueError("the heads are not trained. Call `fit` or `load` first.")
+            raise not_fitted("the heads are not trained. Call `fit` or `load` first.")
         device = next(self.heads.parameters()).device
         t = embedding_tensor(x, f"{modality} embeddings", device, self.features[modality == "text"])
         size = 8 * (t.shape[-1] + 1024 + 4 * self.dim)  # bytes a row, with room for a hidden layer
         parts = t.reshape(-1, t.shape[-1]).split(rows_by_memory(device, size, 8192))
         v = torch.cat([self.heads[modality](part) for part in parts])
-        return like(v.reshape(*t.shape[:-1], self.dim), x)
+        return like(v.reshape(*t.shape[:-1], v.shape[-1]), x)
 
     def encode(
         self,
         x,  # Embeddings (..., features) of one modality
         modality: str = "image",  # A key of `MODALITIES`
         packed: bool = False,  # Eight dimensions to a byte
-    ):  # Codes: bool (ternary: int8) (..., D), or packed uint8
+    ):  # Codes: bool (ternary: int8, product quantization: uint8) (..., D), or packed uint8
         "Codes of images or texts."
-        codes = project(self.embed(x, modality), self.ternary, self.most)
-        return (pack_ternary if self.ternary else pack)(codes) if packed else codes
+        rows = as_tensor(self.embed(x, modality))
+        codes = self.kept.encode(rows, self.most, self.book)
+        return like(self.kept.pack(codes) if packed else codes, x)
+
+    def similarity(
+        self,
+        a,  # Codes (N, .), as `encode` gives them, not packed
+        b,  # Codes (M, .)
+    ):  # (N, M); higher is more alike
+        "Codes against codes, by the measure of the container."
+        return like(as_tensor(self.kept.similarity(a, b, self.book)), a)
+
+    def query_tables(
+        self,
+        queries,  # Embeddings (Q, features) of one modality
+        modality: str = "text",  # A key of `MODALITIES`
+    ):  # float32 (Q, bytes, 256)
+        "What each value of each byte of a packed code adds to the score of a query that stays float."
+        rows = as_tensor(self.embed(queries, modality))
+        return like(self.kept.tables(rows, self.dim, self.book), queries)
+
+    def code_lengths(
+        self,
+        packed,  # Codes, uint8 (n, bytes)
+    ):  # float32 (n,)
+        "What the sums from `query_tables` are divided by, which makes them cosines."
+        return like(self.kept.lengths(as_tensor(packed), self.dim, self.book), packed)
+
+    def scores(
+        self,
+        queries,  # Embeddings (Q, features) of one modality
+        codes,  # Codes of the other (n, .), as `encode` gives them, not packed
+        modality: str = "text",  # Of the queries
+    ):  # Cosines, float32 (Q, n): of each query to the rows that the codes stand for
+        "Queries that stay float against codes."
+        rows = F.normalize(self.kept.decode(as_tensor(codes), self.book), dim=-1)
+        return like(as_tensor(self.embed(queries, modality)) @ rows.T, queries)
 
     def embed_images(self, x):
         "As `embed`, of images."
@@ -227,7 +292,13 @@ class CodeEncoder:
         output: str = "bool",  # A key of `CODE_FORMATS`
     ):  # Codes in that form
         "Codes, as scikit-learn asks for them."
-        return CODE_FORMATS[output].of_codes(self.encode(X, modality))
+        codes = self.encode(plain_matrix(X), modality)
+        return self._as_asked(codes, X) if output == "bool" else CODE_FORMATS[output].of_codes(codes)
+
+    @property
+    def _width(self):
+        "Columns of the codes."
+        return self.dim // 8 if self.container == "pq" else self.dim
 
     def score(
         self,
@@ -235,7 +306,22 @@ class CodeEncoder:
         y,  # Embeddings of their texts, row by row (n, features)
     ) -> float:  # R@1 of the codes, mean of both directions, 0..1
         "How often the partner's code is the single nearest."
-        return code_recall(self.encode_images(X), self.encode_texts(y))
+        return self.recall(X, fitting_matrix(y, "texts", 1, column=True))
+
+    def recall(
+        self,
+        images,  # Image embeddings (n, features)
+        texts,  # Embeddings of their texts, row by row (n, features)
+        k: int = 1,  # Counted as found within the first k
+        floats: bool = False,  # Queries stay float; else codes ask codes
+    ) -> float:  # R@k, mean of both directions, 0..1
+        "How often the partner is among the k nearest; a tie is a miss."
+        a, b = self.encode_images(images), self.encode_texts(texts)
+        if not floats:
+            return recall_of(as_tensor(self.similarity(a, b)).cpu().numpy(), k)
+        asked = self.scores(images, b, "image"), self.scores(texts, a, "text")
+        ranks = [(s >= s.diagonal()[:, None]).sum(1) for s in map(as_tensor, asked)]
+        return float(sum((rank <= k).float().mean() for rank in ranks)) / 2
 
     def common(
         self,
@@ -257,14 +343,15 @@ class CodeEncoder:
         tensors = {
             f"{w}/{k}": v.cpu().clone(memory_format=torch.contiguous_format)
             for w, state in self.states.items()
-            for k, v in state.items()
+            for k, v in (state | {f"book.{k}": v for k, v in self.books.get(w, {}).items()}).items()
         }
         about = {name: getattr(self, name) for name in ("features", "history", "using", "best_epoch")}
         about["options"] = {
             k: dict(recipe=type(v).__name__) | asdict(v) if is_dataclass(v) else v
             for k, v in self.get_params(deep=False).items()
         }
-        save_tensors(path, tensors, dict(format=_FORMAT, version=_VERSION, about=json.dumps(about)))
+        facts = dict(format=_FORMAT, version=_VERSION, about=json.dumps(about))
+        save_tensors(path, tensors, facts, sealed=True)
 
     @classmethod
     def load(
@@ -282,6 +369,7 @@ class CodeEncoder:
             if header.get("version") != _VERSION:
                 old = header.get("version")
                 raise ValueError(f"version {old} of the format; fit and `save` it again")
+            check_seal(path)
             about, tensors = json.loads(header["about"]), {key: file.get_tensor(key) for key in file.keys()}
             options = {
                 k: _RECIPES[v.pop("recipe")](**v) if isinstance(v, dict) else v
@@ -291,10 +379,13 @@ class CodeEncoder:
 
     def _restore(self, about, tensors, device):
         self._forget(tuple(about["features"]))
+        self.n_features_in_ = self.features[0]
         self.history, self.best_epoch = about["history"], about["best_epoch"]
         for key, tensor in tensors.items():
             which, name = key.split("/")
-            self.states.setdefault(which, {})[name] = tensor.to(device)
+            part, _, entry = name.rpartition("book.")
+            kept = self.states if name == entry else self.books
+            kept.setdefault(which, {})[entry] = tensor.to(device)
         weights = next(iter(self.states.values()))
         self.heads = self.start.empty(self.features, self, weights).to(device)
         return self.use(about["using"])

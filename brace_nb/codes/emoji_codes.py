@@ -103,7 +103,7 @@ def code_facts(
 ):  # R@1 in %, medians and 97 % quantiles of active bits, most frequent bit in %, distance to the code
     "What the posts say of a set of codes, in numbers."
     vectors = model.embed_images(x), model.embed_texts(y)
-    a, b = (project(v, model.ternary, model.most) for v in vectors)
+    a, b = (project(v, model.container == "ternary", model.most) for v in vectors)
     found = dict(recall=100 * code_recall(a, b), frequency=float(100 * a.mean(0).max()))
     for side, codes in dict(image=a, text=b).items():
         active = codes.sum(1)

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from .common_space import CommonSpace, fit_common_space
-from .few_bits import project
 from .heads import BinaryHead, TernaryHead, alignment_loss, uniformity_loss
 from .pairing import DistinctPairs, ShuffledPairs
 from brace_nb.codes.rotation_heads import (
@@ -22,7 +21,6 @@ from brace_nb.codes.rotation_heads import (
     distillation_loss,
     half_sharpness,
     starting_rotation,
-    straight_through,
 )
 from ..core import EarlyStopping, in_precision, nonnegative, positive
 from ..core.arguments import count, several, size
@@ -112,11 +110,12 @@ class RandomStart(HeadStart):
     def empty(
         self,
         features: tuple,  # Of images and texts
-        encoder,  # `CodeEncoder`: its `dim`, `ternary` and `seed`
+        encoder,  # `CodeEncoder`: its `dim`, `container` and `seed`
         tensors: dict | None = None,  # Saved weights, which tell the size of a memory
     ) -> nn.ModuleDict:  # Heads of the right shapes, `image` and `text`
         "Heads before the first step; the caller's random generator stays as it is."
-        kind, shape = TernaryHead if encoder.ternary else BinaryHead, (self.hidden, encoder.dim, self.layers)
+        kind = BinaryHead if encoder.kept.nonnegative else TernaryHead
+        shape = self.hidden, encoder.dim, self.layers
         if self.shared and features[0] != features[1]:
             raise ValueError(f"one head for both modalities needs as many features in both; got {features}.")
         with torch.random.fork_rng(devices=[]):
@@ -155,15 +154,17 @@ class RotationStart(HeadStart):
     ridge: float | None = None  # Of its memory; None: no memory
     width: float = 10.0  # Of the memory's kernel
 
-    def _heads(self, maps, rotation, sharpness, ternary):
-        image, text = (RotationHead(rotation, sharpness, ternary) for _ in range(2))
+    def _heads(self, maps, rotation, sharpness, encoder):
+        signed = not encoder.kept.nonnegative
+        image, text = (RotationHead(rotation, sharpness, signed) for _ in range(2))
         return _two_steps(maps, image, image if self.shared else text)
 
     def empty(self, features, encoder, tensors):
         "As of `RandomStart`, without weights."
         eye, blank = torch.eye(features[0]), torch.zeros_like(tensors["text.0.keys"], device="cpu")
         maps = CommonSpace(eye[0], eye), CommonSpace(eye[0], eye, blank, blank)
-        return self._heads(maps, torch.zeros(features[0], encoder.dim), 1.0, encoder.ternary)
+        width = tensors["text.1.shift"].shape[0]
+        return self._heads(maps, torch.zeros(features[0], width), 1.0, encoder)
 
     def first(self, data, encoder, space_of=None):
         "As of `RandomStart`; the common space of the fitted encoder `space_of` is taken over."
@@ -177,10 +178,12 @@ class RotationStart(HeadStart):
         used = torch.cat([side[index.unique()] for side, index in zip(rows, pairs)])
         rotation = self._rotation(used, encoder, space_of)
         sharpness = self.sharpness or half_sharpness(used, rotation)
-        return self._heads(maps, rotation, sharpness, encoder.ternary).to(images.device), rows
+        return self._heads(maps, rotation, sharpness, encoder).to(images.device), rows
 
     def _rotation(self, rows, encoder, space_of):
-        "An untrained encoder of as many bits and this seed has it already."
+        "An untrained encoder of as many bits and this seed has it already; numbers start where they are."
+        if encoder.kept.learn is not None:
+            return torch.eye(rows.shape[1], device=rows.device)
         if space_of is not None and not space_of.history:
             known = space_of.heads["image"][1].rotation.detach()
             if known.shape[1] == encoder.dim and space_of.seed == encoder.seed:
@@ -191,6 +194,9 @@ class RotationStart(HeadStart):
 _REMEMBERED = RotationStart(shared=True, sharpness=None, spread=1.0, ridge=0.3, width=5.0)
 _THROUGH = HeadObjective(straight_through=True, scale=20.0)
 _LONG = dict(distinct=True, batch_size=512, weight_decay=0.0, cosine=True)
+
+_BY_SIGN = RotationStart(shared=True, spread=0.3)
+_AS_NUMBERS = RotationStart(shared=True)
 
 PRESETS = {
     "post": {},  # the defaults: the training that the S-BRaCE post describes
@@ -204,6 +210,18 @@ PRESETS = {
         start=_REMEMBERED,
         objective=_THROUGH,
         training=HeadTraining(epochs=60, learning_rate=1e-2, **_LONG),
+    ),
+    "sign": dict(  # for things that are not among the training pairs
+        container="sign",
+        start=_BY_SIGN,
+        objective=_THROUGH,
+        training=HeadTraining(epochs=8, learning_rate=2e-3, **_LONG),
+    ),
+    "pq": dict(  # the same aim; numbers of centers, which cost a table for each query
+        container="pq",
+        start=_AS_NUMBERS,
+        objective=HeadObjective(scale=20.0),
+        training=HeadTraining(epochs=8, learning_rate=1e-3, **_LONG),
     ),
 }
 
@@ -245,7 +263,8 @@ class HeadRun:
         a, b = self._compared(x), self._compared(y)
         loss = o.contrastive * clip_loss(a, b, self.scale.exp())
         if o.align:
-            loss = loss + o.align * alignment_loss(x, y, self.encoder.ternary, o.target, o.detach)
+            ternary = self.encoder.container == "ternary"
+            loss = loss + o.align * alignment_loss(x, y, ternary, o.target, o.detach)
         if o.uniform:
             loss = loss + o.uniform * (uniformity_loss(x) + uniformity_loss(y)) / 2
         if o.distill:
@@ -257,7 +276,7 @@ class HeadRun:
         "What the contrastive loss compares: vectors, or codes."
         if not self.recipe.straight_through:
             return x
-        return straight_through(x, self.encoder.ternary, self.encoder.most)
+        return self.encoder.kept.unit(x, self.encoder.most)
 
     def limit_scale(self, state):
         "Callback: the logit scale stays in 1..100."
@@ -278,7 +297,7 @@ class HeadRun:
     def median_bits(self):
         "Active bits of the codes of the last batch of images."
         images = self.batches(self.batches.per_epoch - 1)[0]
-        codes = project(self.learning["image"](images), self.encoder.ternary, self.encoder.most)
+        codes = self.encoder.kept.encode(self.learning["image"](images), self.encoder.most, {})
         return float((codes != 0).sum(-1).float().median())
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #4d18c072

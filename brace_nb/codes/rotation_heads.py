@@ -16,7 +16,8 @@ from .few_bits import unit_code
 from ..core import checked, floats, positive
 
 # %% auto #0
-__all__ = ['RotationHead', 'starting_rotation', 'half_sharpness', 'straight_through', 'distillation_loss', 'active_bits_loss']
+__all__ = ['RotationHead', 'starting_rotation', 'half_sharpness', 'pass_through', 'straight_through', 'distillation_loss',
+           'active_bits_loss']
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #54a2f60c
 class RotationHead(nn.Module):
@@ -43,13 +44,19 @@ class RotationHead(nn.Module):
         return F.normalize(turned if self.ternary else F.softplus(turned), dim=-1)
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #663c79b6
+_ROWS_OF_ITQ = 16_384
+
+
 def starting_rotation(
     x: Tensor,  # Training rows of both modalities in the common space, (n, F)
     dim: int,  # D
     seed: int = 0,
 ) -> Tensor:  # (F, D)
-    "ITQ's rotation for D <= F (20 alternations), else random rotations side by side."
+    "ITQ's rotation for D <= F (20 alternations, 16,384 rows at most), else random rotations side by side."
     features = x.shape[1]
+    if len(x) > _ROWS_OF_ITQ:
+        drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:_ROWS_OF_ITQ]
+        x = x[drawn.sort().values.to(x.device)]
     if dim <= features:
         if len(x) < dim:
             raise ValueError(
@@ -80,6 +87,14 @@ class _Through(torch.autograd.Function):
         return gradient, None
 
 
+def pass_through(
+    x: Tensor,  # What receives the gradient
+    value: Tensor,  # What the forward pass sees, of the same shape
+) -> Tensor:
+    "One value forward, another's gradient backward."
+    return _Through.apply(x, value)
+
+
 @checked(x=floats("... D>0"))
 def straight_through(
     x: Tensor,  # Unit rows of a head (..., D)
@@ -87,7 +102,7 @@ def straight_through(
     most: int | None = None,  # Active bits at most
 ) -> Tensor:  # Normalized codes (..., D) with the gradient of x
     "The code in the forward pass, the vector in the backward pass (Bengio et al. 2013)."
-    return _Through.apply(x, unit_code(x, ternary, most))
+    return pass_through(x, unit_code(x, ternary, most))
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #1ecfc99f
 def _scale(value, name):

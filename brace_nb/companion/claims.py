@@ -10,20 +10,23 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from .conditions import Interval, as_interval, decide, names_in
+from .conditions import Interval, as_interval, calculate, decide, independent_difference
+from .conditions import mean_interval, names_in
 from .folders import root, run_facts, run_folder
 from ..core.files import read_json, read_yaml, write_atomic
 
 # %% auto #0
-__all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'APART', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds', 'verdict',
-           'measured_text', 'record']
+__all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'APART', 'CONDITIONS', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds',
+           'gain_over_null', 'verdict', 'why_undecided', 'measured_text', 'record']
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c06c2adc
 KINDS = ("claim", "definition", "erratum", "contradiction")
 VERDICTS = ("reproduced", "differs", "refuted", "undecided", "checked", "failed", "not run")
 REQUIRED = {"kind", "where", "says", "needs", "experiment", "verdict"}
 APART = ("paper",)  # profiles whose experiments are their own: those of the part of this name
-FIELDS = REQUIRED | {"unit", "tolerance", "why", "test", "holds", "measured", "no_null", "on_miss"}
+CONDITIONS = ("holds", "learned", "control", "power")  # fields that are true, false or undecided
+FIELDS = REQUIRED | {"unit", "tolerance", "why", "test", "measured", "no_null", "on_miss", "gain"}
+FIELDS |= {"headline", "same_as", *CONDITIONS}
 
 # %% ../../nbs/7_companion/03_claims.ipynb #d8c59f28
 def is_number(row: dict) -> bool:
@@ -31,13 +34,13 @@ def is_number(row: dict) -> bool:
     return isinstance(row.get("says"), (int, float)) and not isinstance(row["says"], bool)
 
 
-def _condition_fault(row: dict) -> str:
-    "A condition that does not parse, or that reads nothing."
+def _expression_fault(row: dict, name: str) -> str:
+    "A condition or amount that does not parse, or that reads nothing."
     try:
-        lost = "holds" in row and not names_in(row["holds"])
-    except ValueError as error:
-        return str(error)
-    return f"the condition {row['holds']!r} reads no value: it cannot fail" if lost else ""
+        lost = name in row and not names_in(row[name])
+    except (ValueError, AttributeError) as error:
+        return f"{name}: {error}"
+    return f"the condition {row[name]!r} reads no value: it cannot fail" if lost else ""
 
 # %% ../../nbs/7_companion/03_claims.ipynb #9bf73bf1
 def row_faults(row: dict) -> list[str]:  # Empty when all is well
@@ -45,25 +48,29 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
     if not isinstance(row, dict):
         return [f"is no table of fields but {row!r}"]
     missing, unknown = sorted(REQUIRED - row.keys()), sorted(row.keys() - FIELDS)
-    number, judged = is_number(row), row.get("experiment")
+    number, judged, repeats = is_number(row), row.get("experiment"), "same_as" in row
+    silent = row.get("kind") == "claim" and judged and "on_miss" not in row
+    unmeasured = not judged and not repeats and row.get("verdict") != "not run"
     faults = {
         f"lacks {missing}": missing,
         f"has unknown fields {unknown}": unknown,
         f"kind {row.get('kind')!r} is none of {KINDS}": row.get("kind") not in KINDS,
         f"verdict {row.get('verdict')!r} is none of {VERDICTS}": row.get("verdict") not in VERDICTS,
         "on_miss is `differs` or `refuted`": row.get("on_miss", "differs") not in ("differs", "refuted"),
-        "a number has a tolerance, a sentence has none": ("tolerance" in row) != number,
+        "a claim says what a miss means (`on_miss`)": silent,
+        "a number has a tolerance, a sentence has none": ("tolerance" in row) != number and not repeats,
         "a tolerance has a reason (`why`)": "tolerance" in row and not row.get("why"),
-        "a number is judged by its tolerance; `holds` and `measured` are for sentences": (
-            number and row.keys() & {"holds", "measured"}
-        ),
+        "a number is judged by its tolerance; `holds` and `measured` are for sentences": number
+        and row.keys() & {"holds", "measured"},
         "a sentence has `test`, `holds` and `measured`": (
             not number and judged and not row.keys() >= {"test", "holds", "measured"}
         ),
-        "a row that no experiment measures is `not run`": not judged and row.get("verdict") != "not run",
-        (fault := _condition_fault(row)): fault,
+        "a row that no experiment measures is `not run`": unmeasured,
+        "a row that repeats another (`same_as`) is measured by that one alone": repeats and judged,
+        "`headline` is true, or left out": row.get("headline", True) is not True,
     }
-    return [text for text, wrong in faults.items() if wrong]
+    found = [text for text, wrong in faults.items() if wrong]
+    return found + [fault for name in (*CONDITIONS, "gain") if (fault := _expression_fault(row, name))]
 
 # %% ../../nbs/7_companion/03_claims.ipynb #0571b1eb
 @lru_cache(maxsize=32)
@@ -88,6 +95,8 @@ def _as_under(id: str, row: dict, profile: str, elsewhere: dict[str, dict]) -> d
     "A row as a profile measures it: by an experiment that needs what only this profile has, or by the usual."
     said = {name: rows[id] for name, rows in elsewhere.items() if id in rows}
     own = said.get(profile, {"experiment": None} if profile in APART else {})
+    if "holds" in own:  # other values are recorded: what reads the usual ones goes with the usual condition
+        row = {k: v for k, v in row.items() if k not in ("gain", *CONDITIONS)}
     if profile in said and (faults := row_faults({k: v for k, v in (row | own).items() if k != "source"})):
         raise ValueError(f"data/under/{profile}.yaml, row {id!r}: " + "; ".join(faults))
     under = {p: s["experiment"] if isinstance(s, dict) else s for p, s in said.items()}
@@ -107,6 +116,9 @@ def load_claims(
             raise ValueError(f"{source}.yaml: rows {twice} stand in another file too. Keep one.")
         found |= rows
     elsewhere = _files(folder.parent / "under", _read_under)
+    judged = {id for id, row in found.items() if "same_as" not in row}
+    if lost := sorted(id for id, row in found.items() if row.get("same_as") not in {None} | judged):
+        raise ValueError(f"rows {lost} repeat a row that is not there, or that repeats another one.")
     if lost := sorted(elsewhere.get(profile, {}).keys() - found.keys()):
         raise ValueError(f"data/under/{profile}.yaml has rows that no source has: {lost}. Delete them.")
     return {id: _as_under(id, row, profile, elsewhere) for id, row in found.items()}
@@ -138,21 +150,59 @@ def holds(
         raise ValueError(f"a row with a sentence needs a dict of named values; got {measured!r}.")
     return decide(row["holds"], measured)
 
+# %% ../../nbs/7_companion/03_claims.ipynb #3c0a11e1
+def gain_over_null(row: dict, measured, null, gained=None) -> Interval:
+    "What the claim's cause adds: gain measured minus gain of the null; `gained` when runs were paired."
+    if gained is not None:
+        return as_interval(gained)
+    if "gain" not in row and not is_number(row):
+        raise ValueError("a sentence with a null says in which amount it is to be better (`gain`); got none.")
+    gain = row.get("gain", f"-abs(x - {row['says']!r})" if is_number(row) else "")
+    here, there = (value if isinstance(value, dict) else dict(x=value) for value in (measured, null))
+    return independent_difference(calculate(gain, here), calculate(gain, there))
+
 # %% ../../nbs/7_companion/03_claims.ipynb #c25188fc
+def _stopped(row: dict, measured) -> str:
+    "Which arm did not learn, or which control was not seen; empty when all is well."
+    stops = dict(learned="an arm has not learned", control="the positive control is not seen")
+    return next((why for k, why in stops.items() if k in row and decide(row[k], measured) is not True), "")
+
+
+def _judge(row: dict, measured, null, gained) -> tuple[str, str]:
+    "The verdict, and the cause when it is `undecided`."
+    answer = holds(row, measured)
+    if row["kind"] != "claim":
+        return {True: "checked", False: "failed", None: "undecided"}[
+            answer
+        ], "the uncertainty covers the threshold"
+    values = measured if isinstance(measured, dict) else dict(x=measured)
+    if answer is None:
+        return "undecided", "the uncertainty covers the threshold"
+    if why := _stopped(row, values):
+        return "undecided", why
+    if not answer:
+        seen = "power" not in row or decide(row["power"], values)
+        return (row.get("on_miss", "differs") if seen else "undecided"), "the study could not have seen it"
+    if null is None:
+        return "reproduced", ""
+    more = gain_over_null(row, measured, null, gained).low > 0
+    return ("reproduced" if more else "undecided"), "the cause adds nothing to its null that could be seen"
+
+# %% ../../nbs/7_companion/03_claims.ipynb #3c0a11f1
 def verdict(
     row: dict,  # A row of `load_claims`
     measured,  # A number or (low, middle, high); for sentences a dict of named values
-    null=None,  # The same where nothing was learned
+    null=None,  # The same without what the claim credits
+    gained=None,  # (low, middle, high) of gain measured minus gain of the null, paired over seeds
 ) -> str:  # One of `VERDICTS`
-    "Judge a measurement, and its null, by the row."
-    answer = holds(row, measured)
-    if answer is None:
-        return "undecided"
-    if row["kind"] != "claim":
-        return "checked" if answer else "failed"
-    if not answer:
-        return row.get("on_miss", "differs")
-    return "undecided" if null is not None and holds(row, null) else "reproduced"
+    "Judge a measurement, and what it adds to its null, by the row."
+    return _judge(row, measured, null, gained)[0]
+
+
+def why_undecided(row: dict, measured, null=None, gained=None) -> str:  # Empty for other verdicts
+    "The cause of an `undecided` verdict, in words."
+    found, why = _judge(row, measured, null, gained)
+    return why if found == "undecided" else ""
 
 # %% ../../nbs/7_companion/03_claims.ipynb #ca12ae1c
 def _plain(value):
@@ -201,17 +251,35 @@ def _keep(id: str, entry: dict) -> None:
     write_atomic(path, text + "\n")
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c12ba204
+def _paired(gained) -> list[float] | None:
+    "What the cause adds, as an interval; pairs (measured, null), one a seed, are subtracted first."
+    if gained is None or all(_number(part) for part in gained):
+        return gained
+    return _plain(mean_interval([here - there for here, there in gained]))
+
+
+def _uncertain(measured) -> bool:
+    values = measured.values() if isinstance(measured, dict) else [measured]
+    return any(isinstance(value, (list, tuple)) for value in values)
+
+
 def record(
     id: str,  # A row of data/claims
     measured,  # A number or (low, middle, high); for sentences a dict of named values
     note: str = "",  # What a reader must know to compare
-    null=None,  # The same measurement where nothing was learned (untrained, shuffled, step 0)
+    null=None,  # The same measurement without what the claim credits (untrained, shuffled, pixels)
+    gained=None,  # What `gain` adds to the null: (low, middle, high), or (measured, null) of each seed
 ) -> str:  # The verdict
     "Write one measurement of the running experiment; the ledger collects them."
-    row, measured, null = _row(id), _plain(measured), _plain(null)
-    result = verdict(row, measured, null)
+    row, measured, null, gained = _row(id), _plain(measured), _plain(null), _paired(_plain(gained))
+    if row["needs"] == "nothing" and _uncertain(measured):
+        raise ValueError(f"row {id!r} needs nothing: arithmetic has no interval; got {measured!r}.")
+    if gained is not None and (null is None or not (is_number(row) or "gain" in row)):
+        raise ValueError(f"row {id!r}: `gained` is what `gain` adds to a null; one of both is missing.")
+    result = verdict(row, measured, null, gained)
     measured_text(row, measured)
     if result == "refuted" and not note:
         raise ValueError(f"row {id!r} would be refuted: the note must say by what proof or counterexample.")
-    _keep(id, dict(measured=measured, null=null, note=note))
+    kept = dict(measured=measured, null=null, note=note)
+    _keep(id, kept | ({} if gained is None else dict(gained=gained)))
     return result

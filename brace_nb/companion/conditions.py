@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 
 # %% auto #0
-__all__ = ['Interval', 'as_interval', 'parse', 'names_in', 'decide', 'mean_interval', 'share_interval', 'bootstrap_interval']
+__all__ = ['Interval', 'as_interval', 'independent_difference', 'parse', 'names_in', 'decide', 'calculate', 'mean_interval',
+           'share_interval', 'bootstrap_interval']
 
 # %% ../../nbs/7_companion/03a_conditions.ipynb #2b7b05b0
 @dataclass(frozen=True)
@@ -66,6 +67,15 @@ def _size(value) -> Interval:
     "An absolute value; an interval that holds 0 begins there."
     part, whole = as_interval(value), _corners(abs, value)
     return Interval(0.0, whole.middle, whole.high) if part.low <= 0 <= part.high else whole
+
+# %% ../../nbs/7_companion/03a_conditions.ipynb #3a7d10c2
+def independent_difference(a, b) -> Interval:
+    "a - b of two measurements that share nothing: half-widths add as roots of sums of squares."
+    a, b = as_interval(a), as_interval(b)
+    middle = a.middle - b.middle
+    below = math.hypot(a.middle - a.low, b.high - b.middle)
+    above = math.hypot(a.high - a.middle, b.middle - b.low)
+    return Interval(middle - below, middle, middle + above)
 
 # %% ../../nbs/7_companion/03a_conditions.ipynb #1f641806
 def _less(a, b) -> bool | None:
@@ -193,6 +203,17 @@ def decide(
 ) -> bool | None:  # None: the uncertainty covers the threshold
     "Does a condition hold for the measured values?"
     return _answer(_walk(parse(condition), values))
+
+
+def calculate(
+    expression: str,  # For example "after - before"
+    values: dict,  # Name -> number or (low, middle, high)
+) -> Interval:
+    "The value of an expression, with its uncertainty; `ValueError` for a condition."
+    found = _walk(parse(expression), values)
+    if found is None or isinstance(found, (bool, str)):
+        raise ValueError(f"{expression!r} is no quantity: it gives {found!r}. Calculate with numbers.")
+    return as_interval(found)
 
 # %% ../../nbs/7_companion/03a_conditions.ipynb #a15a3d12
 def mean_interval(

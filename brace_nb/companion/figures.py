@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 from ..core.files import write_atomic
 from ..core.registry import Entry
+from .figure_sentences import Compared, sentence_faults
 from .figure_checks import identifiers, layout_kept, picture_faults
 from .folders import run_facts, run_folder
 
@@ -83,26 +84,37 @@ def use_style() -> None:
     mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=[PALETTE[c] for c in order])
 
 # %% ../../nbs/7_companion/01_figures.ipynb #1f344fd6
+def _frame(table):
+    import pandas as pd
+
+    return table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
+
+
 def to_csv(
     frame,  # pandas DataFrame, or anything it accepts
 ) -> str:  # Text with 9 significant digits
     "A table as csv that is the same text for the same numbers."
     import pandas as pd
 
-    frame = frame if isinstance(frame, pd.DataFrame) else pd.DataFrame(frame)
+    frame = _frame(frame)
     named = not isinstance(frame.index, pd.RangeIndex)
     return frame.to_csv(index=named, float_format="%.9g", lineterminator="\n")
 
 
-def _tables(name: str, data) -> dict[str, bytes]:
-    "File name -> csv: one table, or one for each entry of a dict of tables."
+def _frames(data) -> dict:
+    "Key -> table: one table with an empty key, or one for each entry of a dict of tables."
 
     def is_table(value):
         return hasattr(value, "columns") or isinstance(value, dict)
 
     many = isinstance(data, dict) and all(is_table(v) for v in data.values())
-    tables = data if many else {"": data}
-    return {f"{name}.{key}.csv" if key else f"{name}.csv": to_csv(t).encode() for key, t in tables.items()}
+    return {key: _frame(t) for key, t in (data if many else {"": data}).items()}
+
+
+def _tables(name: str, data) -> dict[str, bytes]:
+    "File name -> csv: one table, or one for each entry of a dict of tables."
+    frames = _frames(data).items()
+    return {f"{name}.{key}.csv" if key else f"{name}.csv": to_csv(t).encode() for key, t in frames}
 
 # %% ../../nbs/7_companion/01_figures.ipynb #0ccf9aa0
 def _numbered_clips(svg: bytes, name: str) -> bytes:
@@ -144,13 +156,14 @@ def _check_figure(fig, name: str, data, alt: str) -> None:
         raise ValueError(f"{name}: data must be the numbers that are plotted; got None.")
 
 # %% ../../nbs/7_companion/01_figures.ipynb #8effd129
-def _told(fig, name: str, alt: str, says: dict) -> dict:
+def _told(fig, name: str, alt: str, says: dict, tables: list) -> dict:
     "Alternative text, findings, and what is wrong with a figure that can be saved all the same."
-    says = {sentence: bool(holds) for sentence, holds in says.items()}
+    unseen = sentence_faults(fig, alt, says, tables)
+    says = {s: found.holds if isinstance(found, Compared) else bool(found) for s, found in says.items()}
     alt = " ".join([alt, *(sentence for sentence, holds in says.items() if holds)])
     denied = [f"the numbers deny {sentence!r}" for sentence, holds in says.items() if not holds]
     with layout_kept(fig):  # it is checked as it was saved
-        faults = picture_faults(fig) + identifiers([alt]) + denied
+        faults = picture_faults(fig) + identifiers([alt]) + denied + unseen
     for fault in faults:
         warnings.warn(f"{name}: {fault}", stacklevel=3)
     return dict(alt=alt, says=says, faults=faults)
@@ -163,7 +176,7 @@ def save_figure(
     alt: str,  # What a reader who cannot see it should know
     claims: list[str] = (),  # Ledger ids this figure is about
     deterministic: bool = True,  # False when it shows times or memory
-    says: dict | None = None,  # Findings: sentence -> whether the numbers show it
+    says: dict | None = None,  # Findings: sentence -> whether the numbers show it, or `compares(...)`
 ) -> Path:  # The png
     "Save a figure as png and svg with its numbers and its facts; same inputs, same bytes."
     _check_figure(fig, name, data, alt)
@@ -173,7 +186,9 @@ def save_figure(
         write_atomic(folder / file, content)
     digests = {file: hashlib.sha256(content).hexdigest() for file, content in sorted(files.items())}
     facts = dict(figure=name, claims=list(claims), deterministic=deterministic)
-    facts |= _told(fig, name, alt, says or {}) | run_facts() | dict(files=digests)
+    facts |= (
+        _told(fig, name, alt, says or {}, list(_frames(data).values())) | run_facts() | dict(files=digests)
+    )
     text = json.dumps(facts, indent=1, ensure_ascii=False, sort_keys=True)
     write_atomic(folder / f"{name}.json", text + "\n")
     fig.shown = base64.b64encode(files[f"{name}.png"]).decode()  # a run shows it without drawing it again

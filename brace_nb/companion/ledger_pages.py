@@ -9,7 +9,8 @@ import json
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from .claims import KINDS, VERDICTS, load_claims, measured_text, verdict
+from .claims import KINDS, VERDICTS, load_claims, measured_text, verdict, why_undecided
+from .evidence import evidence_by_row
 from .experiments import load_profile
 from .folders import root
 from .gallery import read_facts, write_gallery
@@ -18,12 +19,15 @@ from ..core.files import read_json, write_atomic
 
 # %% auto #0
 __all__ = ['judged', 'agreed', 'load_replications', 'keep_replication', 'ledger', 'problems', 'counts', 'by_kind', 'to_text',
-           'to_page', 'to_index', 'read_rows', 'write_ledger']
+           'to_page', 'to_headlines', 'to_index', 'read_rows', 'write_ledger']
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #9a3c0008
 def judged(row: dict, record: dict) -> dict:  # verdict, text, and null_text where there is a null
     "Verdict and words for what was recorded; ValueError when it does not fit the row."
-    found = dict(verdict=verdict(row, record["measured"], record.get("null")))
+    given = (row, record["measured"], record.get("null"), record.get("gained"))
+    found = dict(verdict=verdict(*given))
+    if why := why_undecided(*given):
+        found["cause"] = why
     found["text"] = measured_text(row, record["measured"])
     if record.get("null") is not None:
         found["null_text"] = measured_text(row, record["null"])
@@ -44,7 +48,8 @@ def agreed(
                 against[name] = f"{other['text']} ({other['verdict']})"
     if not against:
         return found
-    return found | dict(verdict="undecided", alone=found["verdict"], elsewhere=against)
+    why = found.get("cause", "a run with other seeds comes to another verdict")
+    return found | dict(verdict="undecided", alone=found["verdict"], elsewhere=against, cause=why)
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #9a3c0014
 _ALIKE = ("nothing", "timing")  # a proof is the same everywhere, a clock nowhere
@@ -64,24 +69,46 @@ def keep_replication(
 ) -> None:
     "Write what a run with other seeds measured, so that later verdicts have to agree with it."
     kept = [r for r in rows if r["measured"] is not None and r["needs"] not in _ALIKE]
-    lines = [f" {json.dumps(r['id'])}: {json.dumps({k: r[k] for k in ('measured', 'null')})}" for r in kept]
+    gained = {r["id"]: dict(gained=r["gained"]) for r in kept if r.get("gained")}
+    records = {r["id"]: {k: r[k] for k in ("measured", "null")} | gained.get(r["id"], {}) for r in kept}
+    lines = [f" {json.dumps(id)}: {json.dumps(record)}" for id, record in records.items()]
     course = f"{load_profile(name).seeds} added to every seed"
     text = f'{{"course": {json.dumps(course)}, "rows": {{\n' + ",\n".join(lines) + "\n}}\n"
     write_atomic(root() / f"data/replications/{name}.json", text)
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #c83a1f55
-_EMPTY = dict(measured=None, null=None, note="")
+_EMPTY = dict(measured=None, null=None, gained=None, note="")
 _SAID = ("kind", "source", "where", "says", "unit", "tolerance", "test", "needs", "experiment")
+_SHOWN = (
+    "text",
+    "verdict",
+    "null_text",
+    "note",
+    "cause",
+)  # a repeating row shows these
 
 
-def _entry(id: str, row: dict, record: dict, elsewhere: dict) -> dict:
+def _by_evidence(row: dict, record: dict, proof: dict) -> dict:
+    "The verdict of a long run; `moved` tells a run of this clone that decides otherwise."
+    found = judged(row, proof) | {k: proof.get(k) for k in _EMPTY} | dict(seeds=proof.get("seeds"))
+    here = judged(row, record) if record["measured"] is not None else found
+    if here["verdict"] in (found["verdict"], "undecided"):
+        return found
+    return found | dict(moved=f"{here['text']} ({here['verdict']})")
+
+# %% ../../nbs/7_companion/04_ledger_pages.ipynb #5e11ab0c
+def _entry(id: str, row: dict, record: dict, elsewhere: dict, proof: dict | None) -> dict:
     "A row of the ledger: what the source says, what we measured, the verdict of the two as they stand."
     entry = dict(id=id) | {key: row.get(key) for key in _SAID} | dict(accepted=row["verdict"])
     entry |= dict(text=None, verdict="not run")
-    entry |= {k: row[k] for k in ("under",) if k in row} | {k: record.get(k) for k in _EMPTY}
-    if record["measured"] is None:
-        return entry
+    entry |= {k: row[k] for k in ("under", "headline", "same_as") if k in row} | {
+        k: record.get(k) for k in _EMPTY
+    }
     try:
+        if proof is not None:
+            return entry | _by_evidence(row, record, proof)
+        if record["measured"] is None:
+            return entry
         return entry | agreed(row, judged(row, record), elsewhere)
     except ValueError as error:
         return entry | _EMPTY | dict(note=f"{error} Run {row['experiment']} again.")
@@ -91,19 +118,28 @@ def ledger(
     claims: dict[str, dict],  # Rows of `load_claims`
     records: dict[str, dict],  # Id -> {measured, null, note}
     replications: dict[str, dict] | None = None,  # Course -> id -> {measured, null}
+    evidence: dict[str, dict] | None = None,  # Id -> {measured, null, seeds}: what long runs measured
 ) -> list[dict]:  # One row each, in the order of the claims
-    "Join what the sources say with what we measured, here and with other seeds."
+    "Join what the sources say with what we measured: in a long run, or here and with other seeds."
     kept = {id: records.get(id, _EMPTY) if row["experiment"] else _EMPTY for id, row in claims.items()}
     others = (replications or {}).items()
     elsewhere = {id: {name: rows[id] for name, rows in others if id in rows} for id in claims}
-    return [_entry(id, row, kept[id], elsewhere[id]) for id, row in claims.items()]
+    rows = {
+        id: _entry(id, row, kept[id], elsewhere[id], (evidence or {}).get(id)) for id, row in claims.items()
+    }
+    for row in [r for r in rows.values() if "same_as" in r]:
+        row |= {k: rows[row["same_as"]][k] for k in _SHOWN if k in rows[row["same_as"]]}
+    return list(rows.values())
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #4e897753
 def problems(rows: list[dict], exact_only: bool = False) -> list[str]:  # Empty when all is well
     "Rows whose experiment said nothing that fits, and verdicts that are not the accepted ones."
     silent = [r for r in rows if r["experiment"] and r["measured"] is None and r["accepted"] != "not run"]
-    judged = [r for r in rows if r["measured"] is not None and (r["needs"] == "nothing" or not exact_only)]
+    said = [r for r in rows if r["measured"] is not None or "same_as" in r]
+    judged = [r for r in said if r["needs"] == "nothing" or not exact_only]
     why = {r["id"]: r["note"] or f"experiment {r['experiment']} did not record it" for r in silent}
+    moved = {r["id"]: r["moved"] for r in rows if "moved" in r}
+    why |= {id: f"moved: here {told}, against the verdict of the long run" for id, told in moved.items()}
     return [f"{id}: {what}" for id, what in why.items()] + [
         f"{r['id']}: verdict is now {r['verdict']!r}, data/claims/{r['source']}.yaml accepts "
         f"{r['accepted']!r} (measured {r['text']})"
@@ -113,13 +149,14 @@ def problems(rows: list[dict], exact_only: bool = False) -> list[str]:  # Empty 
 
 
 def counts(rows: list[dict]) -> dict[str, int]:
-    "How many rows have each verdict."
-    return {v: sum(r["verdict"] == v for r in rows) for v in VERDICTS}
+    "How many rows have each verdict; what repeats another row is not counted."
+    return {v: sum(r["verdict"] == v and "same_as" not in r for r in rows) for v in VERDICTS}
 
 
 def by_kind(rows: list[dict]) -> dict[str, dict[str, int]]:
-    "Kind -> verdict -> number of rows; verdicts that do not occur are left out."
-    found = {kind: Counter(r["verdict"] for r in rows if r["kind"] == kind) for kind in KINDS}
+    "Kind -> verdict -> number of rows, each mistake once; verdicts that do not occur are left out."
+    once = [r for r in rows if "same_as" not in r]
+    found = {kind: Counter(r["verdict"] for r in once if r["kind"] == kind) for kind in KINDS}
     return {k: {v: n[v] for v in VERDICTS if n[v]} for k, n in found.items() if n}
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #bc603e91
@@ -141,9 +178,14 @@ def _summary(rows: list[dict]) -> str:
     return f"{len(rows)} rows: " + "; ".join(parts)
 
 
-def to_text(rows: list[dict]) -> str:
-    "The ledger for a terminal: a line a row, then the counts."
-    lines = [f"{r['verdict']:10}  {r['id']:38}  {_short(_cell(r['text']))}" for r in rows]
+def to_text(rows: list[dict], says: bool = False) -> str:
+    "The ledger for a terminal: a line a row (and one with what the source says), then the counts."
+    lines = []
+    for r in rows:
+        lines.append(f"{r['verdict']:10}  {r['id']:38}  {_short(_cell(r['text']))}")
+        if says:
+            unit = f" {r['unit']}" if r["unit"] else ""
+            lines.append(f"{'':10}  {_short(_cell(r['says']) + unit, 150)} ({_cell(r['where'])})")
     return "\n".join([*lines, _summary(rows)])
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #3acf9b7a
@@ -152,10 +194,11 @@ _HEAD = """# Ledger
 Generated by `make figures` from data/claims and the experiments' measurements; not edited by hand.
 
 A **claim** of a source can come out either way. `reproduced`: within the stated tolerance, or the sentence \
-holds, and not where nothing was learned. `differs`: not so on our data or at our scale. `refuted`: shown \
-wrong by proof, arithmetic or a counterexample in the source's own domain. `undecided`: the uncertainty \
-covers the threshold, the statement holds as well where nothing was learned, or a run with other \
-seeds comes to another verdict. `not run`: needs what this profile does not have.
+holds, and what it credits adds to the same measurement without it (the null). `differs`: not so on our data \
+or at our scale, in a study that could have seen it. `refuted`: shown wrong by proof, arithmetic or a \
+counterexample in the source's own domain. `undecided`: the uncertainty covers the threshold, the cause adds \
+nothing to its null, an arm has not learned, the study could not have seen it, or a run with other seeds \
+comes to another verdict. `not run`: needs what this profile does not have.
 
 A **definition** is what a source defines, or follows from that; an **erratum** is ours: the source prints \
 something wrong and the row proves the correction; a **contradiction** lies inside the source. These three \
@@ -181,8 +224,11 @@ def _found(r: dict) -> str:
         return _cell(r["note"]) or f"needs {_cell(r['needs'])}{who}"
     null = f"<br>null: {_cell(r['null_text'])}" if r.get("null_text") else ""
     note = f"<br>{_cell(r['note'])}" if r["note"] else ""
+    note += f"<br>long run, {r['seeds']} seeds" if r.get("seeds") else ""
+    note += f"<br>moved: here {_cell(r['moved'])}" if "moved" in r else ""
+    repeats = f"<br>repeats `{r['same_as']}`, and is counted there" if "same_as" in r else ""
     others = "".join(f"<br>on {_cell(p)}: {_cell(text)}" for p, text in r.get("elsewhere", {}).items())
-    return _cell(r["text"]) + null + note + (f" (alone {r['alone']}){others}" if others else "")
+    return _cell(r["text"]) + null + note + repeats + (f" (alone {r['alone']}){others}" if others else "")
 
 
 def _line(r: dict, figures: list[str]) -> str:
@@ -204,9 +250,23 @@ def to_page(source: str, rows: list[dict], figures: dict[str, list[str]]) -> str
     return "\n".join([*page, ""])
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #5dac1385
+def to_headlines(rows: list[dict]) -> str:
+    "The headlines of every source: what it says, what became of it, what was measured."
+    chosen, page = [r for r in rows if r.get("headline")], []
+    for source in dict.fromkeys(r["source"] for r in chosen):
+        page += ["", f"### [{source}](claims/{source}.md)", "", "| the source says | verdict | we measured |"]
+        page += ["|---|---|---|"]
+        for r in (r for r in chosen if r["source"] == source):
+            link = f"[{_cell(r['where'])}](claims/{source}.md#{r['id']})"
+            cells = [f"{_cell(r['says'])} {r['unit'] or ''}".strip(), f"**{r['verdict']}**", _cell(r["text"])]
+            page.append(f"| {cells[0]} ({link}) | {cells[1]} | {cells[2]} |")
+    return "\n".join(page)
+
+
 def to_index(rows: list[dict]) -> str:
-    "The counts by source and kind, with links to the pages."
-    page = [*_HEAD.splitlines(), "", f"{_summary(rows)}.", ""]
+    "The headlines, then the counts by source and kind, with links to the pages."
+    page = [*_HEAD.splitlines(), "", "## Headlines", to_headlines(rows), "", "## Counts", ""]
+    page += [f"{_summary(rows)}.", ""]
     page += ["| source | kind | " + " | ".join(VERDICTS) + " |", "|---" * (2 + len(VERDICTS)) + "|"]
     for source in dict.fromkeys(r["source"] for r in rows):
         found = by_kind([r for r in rows if r["source"] == source])
@@ -260,7 +320,9 @@ def write_ledger(
     "Update claims.json and the pages; rows of experiments that did not run here are kept from the file."
     folder = Path(folder or root() / "figures")
     found = _kept(folder / "claims.json", finished) | records
-    rows = ledger(load_claims(profile=profile), found, load_replications() if profile == "cpu" else None)
+    claims, usual = load_claims(profile=profile), profile == "cpu"
+    more = (load_replications(), evidence_by_row(claims)) if usual else ()
+    rows = ledger(claims, found, *more)
     write_atomic(folder / "claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     _write_pages(rows, folder)
     write_atomic(folder / "ledger.svg", to_picture(rows))

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import numpy as np
+
+from .figure_checks import drawn_in
 from .figures import PALETTE, style
 from ..core.registry import Entry
 
 # %% auto #0
-__all__ = ['panel', 'grouped_bars', 'lines_with_band', 'direct_labels', 'dots_by_seed', 'heatmap']
+__all__ = ['SEEDS_SHOWN', 'panel', 'grouped_bars', 'band95', 'lines_with_band', 'direct', 'names_above', 'dots_by_seed',
+           'heatmap']
 
 # %% ../../nbs/7_companion/02_plots.ipynb #173e69b6
 def panel(
@@ -51,29 +54,43 @@ def grouped_bars(
     (ax.set_yticks if horizontal else ax.set_xticks)(where[::flip], groups)
     return bars
 
+# %% ../../nbs/7_companion/02_plots.ipynb #f1c0b005
+def band95(
+    runs,  # One row for each run, shape (runs, ...)
+) -> tuple:  # Low and high, shape (...)
+    "95 % interval of the mean over the runs (Student)."
+    from scipy.stats import t
+
+    runs = np.asarray(runs, dtype=float)
+    if len(runs) < 2:
+        raise ValueError(f"an interval needs two runs or more; got {len(runs)}. Draw the run itself.")
+    half = t.ppf(0.975, len(runs) - 1) * runs.std(0, ddof=1) / np.sqrt(len(runs))
+    return runs.mean(0) - half, runs.mean(0) + half
+
 # %% ../../nbs/7_companion/02_plots.ipynb #dfeaafed
+SEEDS_SHOWN = 5  # Up to so many runs each is drawn
+_PLACES_SHOWN = 16  # Up to so many places a run is drawn as dots, else as a thin line
+
+
 def lines_with_band(
     ax,  # Where to draw
     x,  # Places, shape (points,)
     runs,  # One row for each seed, shape (seeds, points)
-    band: str = "range",  # "range": lowest to highest run; "sd": mean plus and minus a standard deviation
-    label: str | None = None,  # For the legend; the title of the entry when None
-    opacity: float = 0.2,  # Of the band
+    label: str | None = None,  # For the name; the title of the entry when None
     entry: Entry | None = None,  # Of a registry: its look, and its title
     **looks,  # Keywords of `Axes.plot`
 ):  # The line
-    "The mean of the runs as a line, their spread as a band of the same color."
-    if band not in ("range", "sd"):
-        raise ValueError(f'band must be "range" or "sd"; got {band!r}.')
-    runs = np.asarray(runs)
-    mean = runs.mean(0)
-    low, high = runs.min(0), runs.max(0)
-    if band == "sd":
-        spread = runs.std(0, ddof=1) if len(runs) > 1 else np.zeros_like(mean)
-        low, high = mean - spread, mean + spread
+    "The mean of the runs as a line; every run up to five, a 95 % band of the mean from six on."
+    runs, x = np.asarray(runs, dtype=float), list(x)
     looks = {"label": label or entry and entry.title} | (style(entry) if entry else {}) | looks
-    (line,) = ax.plot(x, mean, **looks)
-    ax.fill_between(x, low, high, color=line.get_color(), alpha=opacity, linewidth=0)
+    (line,) = ax.plot(x, runs.mean(0), **looks)
+    color = line.get_color()
+    if len(runs) > SEEDS_SHOWN:
+        ax.fill_between(x, *band95(runs), color=color, alpha=0.2, linewidth=0)
+    elif len(runs) > 1 and len(x) <= _PLACES_SHOWN:
+        ax.plot(x * len(runs), runs.ravel(), "o", color=color, markersize=1.8, alpha=0.55, zorder=1.9)
+    elif len(runs) > 1:
+        ax.plot(x, runs.T, color=color, linewidth=0.4, alpha=0.5, zorder=1.9)
     return line
 
 # %% ../../nbs/7_companion/02_plots.ipynb #448f6cc8
@@ -91,22 +108,92 @@ def _apart(places: list[float], room: float) -> np.ndarray:
     return y[np.argsort(order)]
 
 # %% ../../nbs/7_companion/02_plots.ipynb #60f285be
-def direct_labels(ax, fontsize: float = 7) -> list:  # The names, one `Annotation` for each line
-    "The label of every line at its right end, in its color; no legend is needed."
+def _readable(color) -> tuple:
+    "A color dark enough for words on white, of the same hue."
     from matplotlib.colors import to_rgb
 
-    fig, texts = ax.figure, []
+    color = np.array(to_rgb(color))
+    return tuple(color * min(1, 0.45 / max(color @ [0.299, 0.587, 0.114], 1e-9)))
+
+
+def _named(ax) -> list[tuple]:
+    "(Words, color, place, is it a dot?) of every series that has a label: its last point, or its last dot."
+    found = []
+    for line in (li for li in ax.lines if not li.get_label().startswith("_")):
+        points = np.asarray(line.get_xydata(), dtype=float)
+        points = points[np.isfinite(points).all(1)]
+        if len(points):
+            dots = line.get_linestyle() in ("None", "", " ")
+            found.append((line.get_label(), line.get_color(), points[-1], dots))
+    for cloud in (c for c in ax.collections if hasattr(c, "get_offsets")):
+        if not cloud.get_label().startswith("_") and len(cloud.get_offsets()):
+            point, face = np.asarray(cloud.get_offsets())[-1], cloud.get_facecolor()
+            found.append((cloud.get_label(), face[0] if len(face) else "black", point, True))
+    return found
+
+# %% ../../nbs/7_companion/02_plots.ipynb #f1c0b002
+_SIDES = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]
+
+
+def _hits(box, taken: list, marks: np.ndarray, curves: list, page) -> int:
+    "How much a name in this box lies on: names (they count most), dots, lines, and the outside."
+    names = sum(box.overlaps(other) for other in taken)
+    dots = box.count_contains(marks) if len(marks) else 0
+    lines = sum(path.intersects_bbox(box, filled=False) for path in curves)
+    outside = box.x0 < page.x0 or box.x1 > page.x1 or box.y0 < page.y0 or box.y1 > page.y1
+    return 100 * names + 4 * dots + 2 * lines + 3 * outside
+
+
+def _beside(ax, text, gap: float, taken: list, marks, curves) -> None:
+    "Move a name to the side of its dot where it hits least."
+    best = None
+    for across, up in _SIDES:
+        text.set(ha={1: "left", -1: "right", 0: "center"}[across])
+        text.set(va={1: "bottom", -1: "top", 0: "center"}[up])
+        text.set_position((gap * across * (0.7 if up else 1), gap * up * (0.7 if across else 1)))
+        box = text.get_window_extent().padded(1)
+        cost = _hits(box, taken, marks, curves, ax.bbox)
+        if best is None or cost < best[0]:
+            best = cost, text.get_ha(), text.get_va(), text.get_position(), box
+    text.set(ha=best[1], va=best[2], position=best[3])
+    taken.append(best[4])
+
+# %% ../../nbs/7_companion/02_plots.ipynb #f1c0b003
+def direct(
+    ax,  # Where lines and dots with labels are drawn; call it after limits and scales are set
+    fontsize: float = 7,
+    gap: float = 5,  # Points between a name and its line or dot
+    room: float = 0.0,  # Share of the width of the axes that the names at line ends may take inside
+) -> list:  # The names, one `Annotation` for each series
+    "The label of every line at its right end and of every dot beside it, in its color; no legend is needed."
+    fig, series = ax.figure, _named(ax)
+    look = dict(fontsize=fontsize, annotation_clip=False, textcoords="offset points", va="center")
+    if room:
+        low, high = ax.get_xlim()
+        ax.set_xlim(low, low + (high - low) / (1 - room))
     fig.draw_without_rendering()
-    lines = [line for line in ax.lines if not line.get_label().startswith("_")]
-    ends = [line.get_xydata()[np.isfinite(line.get_xydata()).all(1)][-1] for line in lines]
-    at = [72 / fig.dpi * line.get_transform().transform(end)[1] for line, end in zip(lines, ends)]
-    for line, end, y, place in zip(lines, ends, at, _apart(at, 1.2 * fontsize)):
-        color = np.array(to_rgb(line.get_color()))
-        color *= min(1, 0.45 / max(color @ [0.299, 0.587, 0.114], 1e-9))
-        look = dict(fontsize=fontsize, color=tuple(color), va="center", annotation_clip=False)
-        shift = dict(xytext=(4, place - y), textcoords="offset points")
-        texts.append(ax.annotate(line.get_label(), end, **shift, **look))
+    ends = [(words, color, end) for words, color, end, dot in series if not dot]
+    at = [72 / fig.dpi * ax.transData.transform(end)[1] for _, _, end in ends]
+    texts = []
+    for (words, color, end), y, place in zip(ends, at, _apart(at, 1.2 * fontsize)):
+        texts.append(ax.annotate(words, end, xytext=(gap, place - y), color=_readable(color), **look))
+    taken = [t.get_window_extent() for t in texts]
+    marks, curves = drawn_in(ax)
+    for words, color, end in ((w, c, e) for w, c, e, dot in series if dot):
+        text = ax.annotate(words, end, xytext=(gap, 0), color=_readable(color), **look)
+        _beside(ax, text, gap, taken, marks, curves)
+        texts.append(text)
     return texts
+
+# %% ../../nbs/7_companion/02_plots.ipynb #f1c0b007
+def names_above(
+    ax,  # Where series with labels are drawn
+    columns: int = 2,  # Names in a row
+    **legend,  # Further keywords of `Axes.legend`
+):  # The legend
+    "The names of all series above the axes, outside of the data."
+    where = dict(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, handlelength=1.6)
+    return ax.legend(**where | dict(ncols=columns, columnspacing=1, handletextpad=0.4, fontsize=6.5) | legend)
 
 # %% ../../nbs/7_companion/02_plots.ipynb #c8795761
 def dots_by_seed(

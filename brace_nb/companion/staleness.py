@@ -25,6 +25,7 @@ __all__ = ['DATA', 'PACKAGES', 'digest', 'versions', 'package_versions', 'finger
 # %% ../../nbs/7_companion/07_staleness.ipynb #4c1e3f28
 DATA = {  # A public name -> the data it reads
     "brace_nb.foundations:load_emoji": "data/emoji",
+    "brace_nb.foundations:load_stamps": "data/stamps",
     "brace_nb.foundations:emoji_embeddings": "data/embeddings",
     "brace_nb.assignment:load_networks": "data/networks",
 }

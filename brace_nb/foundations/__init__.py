@@ -11,7 +11,9 @@ __getattr__, __dir__, __all__ = lazy(
     tuples="MODALITIES Tuples",
     images="CLIP_MEAN CLIP_STD Sprites as_generator box_shrink contact_sheet normalize_colors on_background "
     "place to_float",
-    emoji="DESIGNERS Designer HELD_OUT_DESIGNER LANGUAGES SPLITS TRAINING_DESIGNERS data_folder load_emoji",
+    emoji="DESIGNERS Designer HELD_OUT_DESIGNER LANGUAGES SPLITS TRAINING_DESIGNERS data_folder load_emoji "
+    "read_parquet read_pictures",
+    stamps="SPOKEN_LANGUAGES Spectrograms load_stamps",
     photo_collections="Photos load_coco load_flickr30k photo_tuples read_files",
     shards="load_shards",
     embedding_files="load_embedding_shards load_embeddings read_embeddings",
@@ -32,6 +34,7 @@ __getattr__, __dir__, __all__ = lazy(
     objectives="ENCODERS OBJECTIVES ObjectiveConfig ObjectiveEntry PrototypeObjective TwoViews",
     self_supervised="batch_statistics train_objective",
     labelled_pictures="imagenet_class_names load_cifar10 load_class_folders read_pickled_data",
+    glosses="embed_glosses load_glosses static_embeddings token_vectors token_weights",
     translations="JudgedTranslations load_wmt read_coco_cn read_coco_es read_sheet with_captions",
     coco="CocoViews PictureObjects load_coco_objects load_coco_views load_detr read_picture read_squares",
     public_weights="load_clip read_weights",

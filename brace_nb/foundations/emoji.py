@@ -16,7 +16,8 @@ from .images import Sprites
 from .tuples import Tuples
 
 # %% auto #0
-__all__ = ['DESIGNERS', 'HELD_OUT_DESIGNER', 'TRAINING_DESIGNERS', 'SPLITS', 'LANGUAGES', 'Designer', 'data_folder', 'load_emoji']
+__all__ = ['DESIGNERS', 'HELD_OUT_DESIGNER', 'TRAINING_DESIGNERS', 'SPLITS', 'LANGUAGES', 'Designer', 'data_folder',
+           'read_parquet', 'read_pictures', 'load_emoji']
 
 # %% ../../nbs/1_foundations/02_emoji.ipynb #c32533cb
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,10 @@ def data_folder(
     )
 
 # %% ../../nbs/1_foundations/02_emoji.ipynb #10109d39
-def _read_parquet(path, columns):
+def read_parquet(
+    path,  # A parquet file
+    columns: list,  # Names that it must have
+):  # DataFrame
     "A parquet file as a DataFrame that has at least `columns`."
     import pandas as pd
 
@@ -81,11 +85,13 @@ _CONCEPT_COLUMNS = ["id", "emoji", "name", "category", "subcategory", "group", "
 
 @lru_cache(maxsize=8)
 def _read_pictures(path, *_):
-    f = _read_parquet(path, ["id", "webp64"])
+    f = read_parquet(path, ["id", "webp64"])
     return Sprites(dict(zip(f["id"].astype("int64"), f["webp64"])), 64)
 
 
-def _pictures(path):
+def read_pictures(
+    path: Path,  # A parquet file with columns id and webp64
+) -> Sprites:
     "The pictures of a file, read and decoded once a process as long as the file stays the same."
     found = path.stat() if path.is_file() else None
     return _read_pictures(path, found and (found.st_mtime_ns, found.st_size))
@@ -98,9 +104,9 @@ def load_emoji(
     import pandas as pd
 
     folder = Path(folder) if folder is not None else data_folder("emoji")
-    concepts = _read_parquet(folder / "concepts.parquet", _CONCEPT_COLUMNS).set_index("id")
+    concepts = read_parquet(folder / "concepts.parquet", _CONCEPT_COLUMNS).set_index("id")
     files = [folder / "captions.parquet", folder / "captions_openmoji.parquet"]
-    texts = pd.concat([_read_parquet(f, ["id", "lang", "kind", "text"]) for f in files], ignore_index=True)
+    texts = pd.concat([read_parquet(f, ["id", "lang", "kind", "text"]) for f in files], ignore_index=True)
     texts = texts.drop_duplicates(ignore_index=True).astype({"id": "int64"})
-    pictures = {designer: _pictures(folder / f"images_{designer}.parquet") for designer in DESIGNERS}
+    pictures = {designer: read_pictures(folder / f"images_{designer}.parquet") for designer in DESIGNERS}
     return Tuples(concepts, texts, pictures, optional_kinds=("openmoji_tag",))

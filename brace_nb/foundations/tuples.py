@@ -48,6 +48,7 @@ class Tuples:
     pictures: dict  # designer -> source of pictures (`ids`, `read(ids, size)`)
     optional_kinds: tuple = ()  # kinds that `captions` gives only when asked for by name
     vectors: dict = field(default_factory=dict)  # name -> embeddings (N, D), in the order of `concepts`
+    sounds: dict = field(default_factory=dict)  # language -> source of spoken names (`ids`, `read(ids)`)
 
     def __len__(self) -> int:
         return len(self.concepts)
@@ -58,6 +59,8 @@ class Tuples:
             parts.append(f"designers: {', '.join(self.designers)}")
         if self.vectors:
             parts.append(f"embeddings: {', '.join(self.vectors)}")
+        if self.sounds:
+            parts.append(f"spoken: {', '.join(self.sounds)}")
         if len(self.texts):
             parts.append(f"{len(self.texts):,} captions, languages: {len(self.languages)}")
         return f"Tuples({'; '.join(parts)})"
@@ -136,6 +139,33 @@ class Tuples:
                 f"(ids {missing[:5].tolist()}). Pass ids from `available({designer!r})`."
             )
         return self.pictures[designer].read(ids, size)
+
+    def spoken(
+        self,
+        lang: str = None,  # One of `sounds`; None means the first
+    ) -> np.ndarray:  # int64 ids, ascending
+        "Ids of the concepts whose name is spoken in `lang`."
+        return self.sounds[self._spoken_language(lang)].ids
+
+    def _spoken_language(self, lang):
+        if not self.sounds:
+            raise ValueError("this data set holds no spoken names.")
+        return _some(lang or next(iter(self.sounds)), self.sounds, "lang")[0]
+
+    def speech(
+        self,
+        lang: str = None,  # One of `sounds`; None means the first
+        ids=None,  # Concept ids, any order, repeats allowed; None means all concepts
+    ) -> np.ndarray:  # uint8 log-mel spectrograms, shape (N, bands, frames), a copy
+        "Spoken names of `ids` in `lang`; a concept without one is an error."
+        lang, ids = self._spoken_language(lang), self._ids(ids)
+        missing = ids[~np.isin(ids, self.spoken(lang))]
+        if len(missing):
+            raise ValueError(
+                f"{len(missing)} of the {len(ids)} concepts are not spoken in {lang!r} "
+                f"(ids {missing[:5].tolist()}). Pass ids from `spoken({lang!r})`."
+            )
+        return self.sounds[lang].read(ids)
 
     def embeddings(
         self,

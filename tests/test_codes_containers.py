@@ -1,0 +1,147 @@
+"Containers: what a code stands for, in plain loops; float queries by tables; encoders of every container."
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brace_nb.codes import CONTAINERS, CodeEncoder, binarize, hamming_similarity, jaccard, ternarize
+from brace_nb.companion import PALETTE, style
+
+NAMES = list(CONTAINERS)
+
+
+def rows(n=300, width=24, seed=0):
+    x = np.random.default_rng(seed).normal(size=(n, width)).astype(np.float32)
+    return torch.from_numpy(x / np.linalg.norm(x, axis=1, keepdims=True))
+
+
+def made(name, width=24, dim=None, n=300):
+    "Container, rows that it takes, bits of a code, book."
+    container, x = CONTAINERS[name], rows(n, width)
+    x = x.abs() if container.nonnegative else x
+    dim = dim or (16 if container.learn else width)
+    return container, x, dim, container.learn(x, dim, 0) if container.learn else {}
+
+
+def stands_for(name, row, book):
+    "The row that the code of `row` stands for, in plain loops and float64."
+    row = [float(v) for v in row]
+    if name == "sign":
+        return [1.0 if v > 0 else -1.0 for v in row]
+    if name in ("corner", "ternary"):
+        of = binarize if name == "corner" else ternarize
+        return [float(v) for v in of(torch.tensor([row]))[0]]
+    turn, centers = book["turn"].double(), book["centers"].double()
+    turned, found = torch.tensor(row, dtype=torch.float64) @ turn, []
+    for piece, own in enumerate(centers):
+        part = turned[piece * own.shape[1] : (piece + 1) * own.shape[1]]
+        found.append(min(own, key=lambda c: float((c - part).square().sum())))
+    return (torch.cat(found) @ turn.T).tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_codes_stand_for_what_the_loops_say(name):
+    container, x, dim, book = made(name)
+    decoded = container.decode(container.encode(x[:40], None, book), book)
+    assert np.allclose(decoded, [stands_for(name, row, book) for row in x[:40]], atol=1e-5)
+    assert container.formula and container.source and style(container)["color"] in PALETTE.values()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [8, 13, 24])
+def test_tables_give_the_cosine_of_a_float_query(name, width):
+    container, x, dim, book = made(name, 16 if name == "pq" else width)
+    packed = container.pack(container.encode(x, None, book))
+    tables, lengths = container.tables(x[:7], dim, book), container.lengths(packed, dim, book)
+    assert packed.dtype == torch.uint8 and tables.shape == (7, packed.shape[1], 256)
+    for q in range(7):
+        for n in range(0, 300, 29):
+            told = [float(v) for v in container.decode(container.unpack(packed[n : n + 1], dim), book)[0]]
+            cosine = sum(a * b for a, b in zip(x[q].tolist(), told)) / math.sqrt(sum(v * v for v in told))
+            by_table = (
+                sum(float(tables[q, b, int(packed[n, b])]) for b in range(packed.shape[1])) / lengths[n]
+            )
+            assert float(by_table) == pytest.approx(cosine, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if CONTAINERS[n].learn is None])
+@given(st.integers(1, 40), st.integers(0, 1000))
+def test_bits_survive_packing_and_gradients_pass(name, width, seed):
+    container, x = CONTAINERS[name], rows(5, width, seed)
+    x = x.abs() if container.nonnegative else x
+    codes = container.encode(x, None, {})
+    assert (container.unpack(container.pack(codes), width) == codes).all()
+    x.requires_grad_()
+    unit, weights = container.unit(x), rows(5, width, seed + 1)
+    assert torch.allclose(unit.norm(dim=-1), torch.ones(5), atol=1e-5)
+    assert torch.allclose(unit, torch.nn.functional.normalize(container.decode(codes), dim=-1))
+    (unit * weights).sum().backward()
+    assert torch.equal(x.grad, weights)
+
+
+def test_the_similarity_of_two_codes():
+    x = rows(20, 16)
+    a = CONTAINERS["sign"].encode(x)
+    assert np.allclose(CONTAINERS["sign"].similarity(a, a), hamming_similarity(a, a))
+    b = CONTAINERS["corner"].encode(x.abs())
+    assert np.allclose(CONTAINERS["corner"].similarity(b, b), jaccard(b, b))
+    container, x, dim, book = made("pq")
+    codes = container.encode(x[:9], None, book)
+    told = np.array([stands_for("pq", row, book) for row in x[:9]])
+    told /= np.linalg.norm(told, axis=1, keepdims=True)
+    assert np.allclose(container.similarity(codes, codes, book), told @ told.T, atol=1e-5)
+
+
+def views(n=400, features=24, seed=0):
+    random = np.random.default_rng(seed)
+    meaning = random.normal(size=(n, 10))
+    seen = [meaning @ random.normal(size=(10, features)) for _ in range(2)]
+    return [(v + 0.3 * random.normal(size=v.shape)).astype(np.float32) for v in seen]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("preset", ["post", "best"])
+def test_an_encoder_of_every_container(tmp_path, name, preset):
+    images, texts = views()
+    e = CodeEncoder.preset(preset, dim=16, container=name, batch_size=64, epochs=3).fit(images, texts)
+    a, b = e.encode_images(images), e.encode_texts(texts)
+    assert e.similarity(a, b).shape == (400, 400) and e.score(images, texts) > 5 / 400
+    assert (e.transform(images) == a).all() and (e.encode_images(images[:3]) == a[:3]).all()
+    scores, tables = e.scores(texts, a), e.query_tables(texts)
+    packed = e.encode_images(images, packed=True)
+    by_tables = tables[:, np.arange(packed.shape[1])[:, None], packed.T].sum(1) / e.code_lengths(packed)
+    assert np.allclose(scores, by_tables, atol=1e-5) and isinstance(scores, np.ndarray)
+    assert abs(scores).max() <= 1 + 1e-5
+    e.save(tmp_path / "heads")
+    again = CodeEncoder.load(tmp_path / "heads")
+    assert (again.encode_images(images) == a).all() and np.allclose(again.scores(texts, a), scores)
+    assert torch.is_tensor(e.scores(torch.from_numpy(texts), torch.from_numpy(a)))
+
+
+def test_the_book_belongs_to_the_weights_in_use():
+    images, texts = views()
+    e = CodeEncoder.preset("rotation", dim=16, container="pq", batch_size=64, epochs=6, learning_rate=0.3)
+    e.fit(images[:300], texts[:300], validation=(images[300:], texts[300:]))
+    if e.best_epoch < 6:
+        assert not torch.equal(e.books["best"]["centers"], e.books["last"]["centers"])
+    assert e.use("best").book is e.books["best"] and e.use("last").book is e.books["last"]
+
+
+def test_what_a_container_refuses():
+    images, texts = views()
+    with pytest.raises(ValueError, match="container must be one of corner, sign, ternary, pq; got 'bits'"):
+        CodeEncoder(container="bits")
+    for name in ("sign", "pq"):
+        with pytest.raises(ValueError, match=f"container='{name}' and most=3"):
+            CodeEncoder.preset("rotation", dim=16, container=name, most=3, epochs=1).fit(
+                images, texts
+            ).encode(images)
+        with pytest.raises(ValueError, match="`align` pulls rows to corners"):
+            CodeEncoder(16, name).fit(images, texts, align=1.0)
+    for dim, n in ((20, 400), (40, 400), (16, 100)):
+        with pytest.raises(ValueError, match="a multiple of 8 bits and as many bytes as divide"):
+            CodeEncoder.preset("rotation", dim=dim, container="pq", epochs=0).fit(images[:n], texts[:n])

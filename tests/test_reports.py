@@ -1,0 +1,90 @@
+"The reports beside the sources: every row of the ledger once, and no sentence that the ledger does not say."
+
+import ast
+import json
+from collections import Counter
+
+import pytest
+
+from brace_nb.companion import SourceReport, VERDICTS, read_rows, root, verdict_sentence
+
+REPORTS = sorted((root() / "nbs/reports").glob("*.ipynb"))
+
+
+def row(id="a.1", verdict="reproduced", **more):
+    "A row of a ledger."
+    kept = dict(source="a", where="Fig. 1", says="it falls | twice", text="0.3", unit=None, needs="nothing")
+    return kept | dict(id=id, verdict=verdict, kind="claim", experiment="codes/speed") | more
+
+
+def outputs(path):
+    "What the cells of a report show, in order."
+    shown, names = [], {}
+    for cell in json.loads(path.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            tree = ast.parse("".join(cell["source"]))
+            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, path.name, "exec"), names)
+            if last is not None:
+                shown.append(str(eval(compile(ast.Expression(last.value), path.name, "eval"), names)))
+    return shown, names["report"]
+
+
+@pytest.fixture(scope="module")
+def made():
+    return {
+        path.stem: outputs(path) for path in REPORTS if "SourceReport(" in path.read_text(encoding="utf-8")
+    }
+
+
+def test_every_row_of_the_sources_stands_in_a_report_once(made):
+    rows = [r for r in read_rows(root() / "figures/claims.json") if r["source"] != "project"]
+    text = "\n".join("\n".join(shown[2:]) for shown, _ in made.values())  # below summary and headlines
+    times = Counter({r["id"]: text.count(f"claims/{r['source']}.md#{r['id']})") for r in rows})
+    assert rows and set(times.values()) == {1}, [id for id, n in times.items() if n != 1]
+
+
+def test_every_headline_is_a_row_and_its_verdict_is_the_ledgers(made):
+    for shown, report in made.values():
+        lines = shown[1].splitlines()
+        assert 6 <= len(lines) <= 24
+        verdicts = {r["id"]: r["verdict"] for r in report.rows}
+        for line in lines:
+            verdict, id = line.removeprefix("- **[").split("](")[0], line.split("#")[1].split(")")[0]
+            assert verdicts[id] == verdict
+
+
+def test_a_report_follows_the_ledger():
+    "The same prose with another verdict and another number."
+    for verdict in VERDICTS:
+        shown = SourceReport("a", rows=[row(verdict=verdict, text="0.25")], facts={}).section("a.*")
+        assert f"[{verdict}](" in shown and ("0.25" in shown)
+        assert r"it falls \| twice" in shown
+    assert "left open" in verdict_sentence([row(verdict="undecided")])
+
+
+def test_a_sentence_needs_its_verdict():
+    report = SourceReport("a", rows=[row()], facts={})
+    assert "It falls." in report.sentence("a.1", "reproduced", "It falls.")
+    for id, verdict in (("a.1", "differs"), ("a.2", "reproduced")):
+        with pytest.raises(ValueError, match="the ledger has"):
+            report.sentence(id, verdict, "It falls.")
+
+
+def test_a_row_is_shown_once_and_none_is_lost():
+    rows = [row("a.1"), row("a.2"), row("a.3", "not run", needs="a GPU"), row("a.4", kind="erratum")]
+    report = SourceReport("a", rows=rows, facts={})
+    first, again, rest = report.section("a.1"), report.section("a.[12]"), report.rest()
+    assert first.count("#a.1)") == 1 and "#a.1)" not in again and "#a.2)" in again
+    assert "#a.3)" in rest and "needs a GPU" in rest and "#a.4)" in rest and "#a.1)" not in rest
+    assert report.rest() == "Every row was shown."
+
+
+def test_what_a_report_cannot_say():
+    report = SourceReport("a", rows=[row()], facts={})
+    with pytest.raises(ValueError, match="no row of the ledger fits"):
+        report.section("b.*")
+    with pytest.raises(ValueError, match="no figure"):
+        report.section("a.*", figure="codes/none")
+    with pytest.raises(ValueError, match="has no source"):
+        SourceReport("z", rows=[row()], facts={})
