@@ -305,7 +305,8 @@ def encode_files(
     ways = _ways(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs))
     sides = dict(codes=(x, "image")) if one else dict(images=(x, "image"), texts=(y, "text"))
     marks = [(str(Path(path).resolve()), os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in files]
-    asked = dict(preset=preset, epochs=epochs, held=held, ks=ks, owner=owner, keys=keys, model=model)
+    asked = dict(preset=preset, epochs=epochs, held=held, ks=ks, keys=keys, model=model)
+    asked |= dict(owner=pairs[:, 0].tolist() if owner is not None else None)
     fit = partial(_made, x, y, pairs, ways, options, one, held, form, ks)
     return write_folder(target, sides, asked | options | dict(files=marks), fit, form)
 
