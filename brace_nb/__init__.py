@@ -1,1 +1,5 @@
-__version__ = "0.1.0"
+__version__ = "1.0.0"
+
+from .core.extras import tell_extras
+
+tell_extras()

@@ -15,9 +15,11 @@ from brace_nb.companion import (
     holds,
     independent_difference,
     is_number,
+    ledger,
     load_claims,
     mean_interval,
     names_in,
+    problems,
     read_facts,
     root,
     row_faults,
@@ -309,3 +311,25 @@ def test_every_figure_stands_in_the_gallery_with_its_verdicts():
             assert f"]({figure.partition('/')[2]}.png)" in page, figure
             assert all(f"#{id})" in page for id in about["claims"]), figure
             assert split_tables((root() / f"data/numbers/{figure}.csv").read_text())
+
+
+EVIDENCE = dict(kind="claim", where="w", says="s", test="t", needs="data", experiment="a/b", verdict="x")
+EVIDENCE |= dict(holds="x > 0", measured="{x}", on_miss="differs", no_null="a test", source="own")
+
+
+@pytest.mark.parametrize(
+    "here, long, verdict, moved",
+    [
+        ([-1, 1, 3], [0.5, 1, 1.5], "reproduced", False),  # a night decides
+        ([0.5, 1, 2], [-3, -2, -1], "differs", True),  # the half hour says the opposite
+        ([-3, -2, -1], [-1, 0, 1], "undecided", True),  # decided here, by seeds that happened to agree
+        (None, [0.5, 1, 1.5], "reproduced", False),  # nothing ran here
+    ],
+)
+def test_a_row_with_evidence_is_judged_by_it(here, long, verdict, moved):
+    record = dict(measured=here and dict(x=here), null=None, note="")
+    proof = dict(measured=dict(x=long), null=None, note="", seeds=12)
+    row = ledger({"r": EVIDENCE}, {"r": record}, None, {"r": proof})[0]
+    assert row["verdict"] == verdict and row["seeds"] == 12 and ("moved" in row) == moved
+    assert row["measured"] == dict(x=long)
+    assert any("moved" in told for told in problems([row | dict(accepted=verdict)])) == moved

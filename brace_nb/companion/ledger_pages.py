@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from .claims import KINDS, VERDICTS, load_claims, measured_text, verdict, why_undecided
+from .evidence import evidence_by_row
 from .experiments import load_profile
 from .folders import root
 from .gallery import read_facts, write_gallery
@@ -78,25 +79,30 @@ def keep_replication(
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #c83a1f55
 _EMPTY = dict(measured=None, null=None, gained=None, note="")
 _SAID = ("kind", "source", "where", "says", "unit", "tolerance", "test", "needs", "experiment")
-_SHOWN = (
-    "text",
-    "verdict",
-    "null_text",
-    "note",
-    "cause",
-)  # what a repeating row shows of the row that it repeats
+_SHOWN = ("text", "verdict", "null_text", "note", "cause")  # what a repeating row shows of the row that it repeats
 
 
-def _entry(id: str, row: dict, record: dict, elsewhere: dict) -> dict:
+def _by_evidence(row: dict, record: dict, proof: dict) -> dict:
+    "The verdict of a long run; `moved` tells a run of this clone that decides otherwise."
+    found = judged(row, proof) | {k: proof.get(k) for k in _EMPTY} | dict(seeds=proof.get("seeds"))
+    here = judged(row, record) if record["measured"] is not None else found
+    if here["verdict"] in (found["verdict"], "undecided"):
+        return found
+    return found | dict(moved=f"{here['text']} ({here['verdict']})")
+
+# %% ../../nbs/7_companion/04_ledger_pages.ipynb #5e11ab0c
+def _entry(id: str, row: dict, record: dict, elsewhere: dict, proof: dict | None) -> dict:
     "A row of the ledger: what the source says, what we measured, the verdict of the two as they stand."
     entry = dict(id=id) | {key: row.get(key) for key in _SAID} | dict(accepted=row["verdict"])
     entry |= dict(text=None, verdict="not run")
     entry |= {k: row[k] for k in ("under", "headline", "same_as") if k in row} | {
         k: record.get(k) for k in _EMPTY
     }
-    if record["measured"] is None:
-        return entry
     try:
+        if proof is not None:
+            return entry | _by_evidence(row, record, proof)
+        if record["measured"] is None:
+            return entry
         return entry | agreed(row, judged(row, record), elsewhere)
     except ValueError as error:
         return entry | _EMPTY | dict(note=f"{error} Run {row['experiment']} again.")
@@ -106,12 +112,15 @@ def ledger(
     claims: dict[str, dict],  # Rows of `load_claims`
     records: dict[str, dict],  # Id -> {measured, null, note}
     replications: dict[str, dict] | None = None,  # Course -> id -> {measured, null}
+    evidence: dict[str, dict] | None = None,  # Id -> {measured, null, seeds}: what long runs measured
 ) -> list[dict]:  # One row each, in the order of the claims
-    "Join what the sources say with what we measured, here and with other seeds."
+    "Join what the sources say with what we measured: in a long run, or here and with other seeds."
     kept = {id: records.get(id, _EMPTY) if row["experiment"] else _EMPTY for id, row in claims.items()}
     others = (replications or {}).items()
     elsewhere = {id: {name: rows[id] for name, rows in others if id in rows} for id in claims}
-    rows = {id: _entry(id, row, kept[id], elsewhere[id]) for id, row in claims.items()}
+    rows = {
+        id: _entry(id, row, kept[id], elsewhere[id], (evidence or {}).get(id)) for id, row in claims.items()
+    }
     for row in [r for r in rows.values() if "same_as" in r]:
         row |= {k: rows[row["same_as"]][k] for k in _SHOWN if k in rows[row["same_as"]]}
     return list(rows.values())
@@ -123,6 +132,8 @@ def problems(rows: list[dict], exact_only: bool = False) -> list[str]:  # Empty 
     said = [r for r in rows if r["measured"] is not None or "same_as" in r]
     judged = [r for r in said if r["needs"] == "nothing" or not exact_only]
     why = {r["id"]: r["note"] or f"experiment {r['experiment']} did not record it" for r in silent}
+    moved = {r["id"]: r["moved"] for r in rows if "moved" in r}
+    why |= {id: f"moved: here {told}, against the verdict of the long run" for id, told in moved.items()}
     return [f"{id}: {what}" for id, what in why.items()] + [
         f"{r['id']}: verdict is now {r['verdict']!r}, data/claims/{r['source']}.yaml accepts "
         f"{r['accepted']!r} (measured {r['text']})"
@@ -207,6 +218,8 @@ def _found(r: dict) -> str:
         return _cell(r["note"]) or f"needs {_cell(r['needs'])}{who}"
     null = f"<br>null: {_cell(r['null_text'])}" if r.get("null_text") else ""
     note = f"<br>{_cell(r['note'])}" if r["note"] else ""
+    note += f"<br>long run, {r['seeds']} seeds" if r.get("seeds") else ""
+    note += f"<br>moved: here {_cell(r['moved'])}" if "moved" in r else ""
     repeats = f"<br>repeats `{r['same_as']}`, and is counted there" if "same_as" in r else ""
     others = "".join(f"<br>on {_cell(p)}: {_cell(text)}" for p, text in r.get("elsewhere", {}).items())
     return _cell(r["text"]) + null + note + repeats + (f" (alone {r['alone']}){others}" if others else "")
@@ -301,7 +314,9 @@ def write_ledger(
     "Update claims.json and the pages; rows of experiments that did not run here are kept from the file."
     folder = Path(folder or root() / "figures")
     found = _kept(folder / "claims.json", finished) | records
-    rows = ledger(load_claims(profile=profile), found, load_replications() if profile == "cpu" else None)
+    claims, usual = load_claims(profile=profile), profile == "cpu"
+    more = (load_replications(), evidence_by_row(claims)) if usual else ()
+    rows = ledger(claims, found, *more)
     write_atomic(folder / "claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     _write_pages(rows, folder)
     write_atomic(folder / "ledger.svg", to_picture(rows))

@@ -243,7 +243,7 @@ class EncoderRun:
 
     def identity(self):
         "What the result depends on, plain json: data, weights at the start, settings."
-        told = {k: v for k, v in self.settings.items() if k not in ("held", "reference", "more")}
+        told = {k: v for k, v in self.settings.items() if k not in ("held", "reference", "more", "stop")}
         start = [weights_hash(m.state_dict())[:16] for m in self.modules]
         told |= self.options | dict(data=self.tuples.digest(), weights=start)
         told["learning_rate"] = str(told["learning_rate"])
@@ -306,6 +306,11 @@ class EncoderRun:
             scale = float(self.objective.scale.detach())
             self.seen.append(dict(step=step, **self.looks(self.encoders, scale)))
 
+    def enough(self):
+        "Does what was seen so far end the training?"
+        stop = self.settings["stop"]
+        return stop is not None and bool(stop(self.seen))
+
     def result(self):
         return TrainedEncoders(self.encoders, self.objective, self.history, self.seen)
 
@@ -335,12 +340,15 @@ def _go(run, kept, save_every, progress):
     start, rate, steps = _resume(run, kept, optimizer), s["learning_rate"], s["steps"]
     if start == 0:
         run.look(0)
+    elif run.enough():
+        return
 
     def watch(state):
         done, hit = state.step + 1, interrupted()
         if done == steps or s["look_every"] and done % s["look_every"] == 0:
             run.look(done)
-        if hit or done == steps or done % save_every == 0:
+            state.stop = run.enough()
+        if hit or state.stop or done == steps or done % save_every == 0:
             _save(run, kept, optimizer, done)
         if hit:
             raise KeyboardInterrupt(f"training stopped after step {done} of {steps}{kept.advice}")
@@ -384,6 +392,7 @@ def train_encoders(
     look_every: int = 0,  # Steps between two looks; 0: before and after the training only
     reference: dict | None = None,  # {view: embeddings of the held items} of another encoder, for CKA
     more: Callable | None = None,  # Function: encoders -> further numbers of a look
+    stop: Callable | None = None,  # Function: looks so far (dicts) -> is it enough?
     errors: str = "one_hot",  # Labels of the logged errors: "one_hot", or "exact" (n identical inputs)
     log_variance: bool = False,  # Log the variance of each region's logits (the thesis's `logvariance`)
     chunk: int | None = None,  # Rows with activations in memory (gradient caching); None: all that fit
