@@ -31,7 +31,6 @@ def _ragged(entry, costs):
     pairs[:, np.arange(min(h, w)) < np.reshape(counts, (B, 1))] = found
     return pairs, facts, status
 
-
 # %% ../../nbs/4_assignment/01_solvers.ipynb #sized002
 def _put(pairs, facts, at, found):
     "Pairs, totals and gaps of a batch with what was found for the matrices `at` in their places."
@@ -63,7 +62,6 @@ def _by_size(entry, costs, plan, options, sweeps):
         found = _put(*found, at, _one_size(entry, part, plan, options, sweeps))
     return *found, 1
 
-
 # %% ../../nbs/4_assignment/01_solvers.ipynb #sized003
 def _without_answer(found, entry, costs, plan, options, sweeps):
     "A single matrix without an assignment is an error; one of a batch may end in padding and have one."
@@ -79,7 +77,6 @@ def _without_answer(found, entry, costs, plan, options, sweeps):
         return found
     part = costs._replace(x=x, lead=(len(at),), sizes=sizes)
     return *_put(*found[:2], at, _by_size(entry, part, plan, options, sweeps)), 1
-
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #546c430a
 def assign(

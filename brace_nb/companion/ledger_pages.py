@@ -79,7 +79,13 @@ def keep_replication(
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #c83a1f55
 _EMPTY = dict(measured=None, null=None, gained=None, note="")
 _SAID = ("kind", "source", "where", "says", "unit", "tolerance", "test", "needs", "experiment")
-_SHOWN = ("text", "verdict", "null_text", "note", "cause")  # what a repeating row shows of the row that it repeats
+_SHOWN = (
+    "text",
+    "verdict",
+    "null_text",
+    "note",
+    "cause",
+)  # a repeating row shows these
 
 
 def _by_evidence(row: dict, record: dict, proof: dict) -> dict:
