@@ -341,6 +341,7 @@ EXAMPLES = {
         linear_probe=dict(train=PART, val=PART, test=PART, strengths=(0.1,), max_iter=500),
         mean_average_precision=dict(similarity=SQUARE),
         mean_similarity=dict(x=ROWS),
+        label_auc=dict(x=ROWS, labels=LABELS),
         modality_accuracy=dict(x=ROWS, y=OTHERS, seed=0),
         modality_gap=dict(x=ROWS, y=OTHERS),
         movement=dict(before=ROWS, after=OTHERS, rigid=True),
@@ -479,6 +480,7 @@ LEFT_OUT = {
     },
     "evaluation": {
         "compare_models layer_features": "models",
+        "baseline_embeddings": "any number of parts, without names: tests/test_evaluation_baselines.py",
         "evaluate_files report_text": "files",
     },
     "grounding": {
