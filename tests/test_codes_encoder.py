@@ -289,7 +289,7 @@ def test_small_batches_and_the_incomplete_last_one():
         (dict(epoch=3), "got epoch"),
         (dict(sharpness=1.0), "got sharpness"),  # an option of another start
         (dict(texts=np.ones((12, 20), np.float32)), "got 30 images and 12 texts"),
-        (dict(texts=np.ones(30, np.float32)), "texts (30,)"),
+        (dict(texts=np.ones(30, np.float32)), "got 30 equal rows"),  # numbers are one feature
         (dict(texts=np.ones((30, 20), complex)), "complex"),
         (dict(pairs=[(0, 0), (0, 30)]), "pairs [1] do not, got [0, 30] first"),
         (dict(pairs=[(0, 0), (-1, 3)]), "[-1, 3]"),

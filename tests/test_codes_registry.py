@@ -54,13 +54,34 @@ def keeps_its_promises(name):
     if code.entry.random:
         assert (np.asarray(made(name, 1)[0].encode(rows)) != codes).any()
     assert (
-        code.entry.fit.__doc__ and code.entry.fits(16, 1) and style(code.entry)["color"] in PALETTE.values()
+        code.entry.fit.__doc__ and code.entry.fits(16, 2) and style(code.entry)["color"] in PALETTE.values()
     )
 
 
 def test_every_code_keeps_its_promises():
     for name in CODES:
         keeps_its_promises(name)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_a_float_query_asks_for_what_the_code_stands_for(name):
+    code, rows = made(name)
+    got, told = code.asked(rows[:6], rows[:9]), np.asarray(code.decode(code.encode(rows[:9])), np.float64)
+    for i, query in enumerate(np.asarray(code.turned(rows[:6]), np.float64)):
+        for j, row in enumerate(told):
+            length = 1.0 if code.entry.estimates else np.linalg.norm(row)
+            expected = sum(a * b for a, b in zip(query, row)) / np.linalg.norm(query) / length
+            assert got[i, j] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_factor_of_rabitq_makes_the_estimate_unbiased():
+    x = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
+    true = x[:40] @ x[40:80].T
+    off = np.mean([fit_code("rabitq", x, 3, seed).asked(x[:40], x[40:80]) - true for seed in range(40)], 0)
+    plain = np.mean(
+        [fit_code("rotation", x, 2, seed).asked(x[:40], x[40:80]) - true for seed in range(40)], 0
+    )
+    assert abs((off * true).sum() / (true**2).sum()) < 0.05 < abs((plain * true).sum() / (true**2).sum())
 
 
 def test_a_code_is_asked_with_the_size_that_it_counts():

@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy(
         "CODE_MEASURES CodeMeasure code_similarity cosine_similarity hamming_similarity jaccard "
         "nearest_by_product similarity_by_product ternary_jaccard"
     ),
+    float_queries="float_similarity int8_rows nearest_by_tables rescored",
     statistics="CodeStatistics code_statistics",
     index="CodeIndex nearest",
     inverted_search="InvertedIndex",
@@ -40,6 +41,10 @@ __getattr__, __dir__, __all__ = lazy(
     heads="BinaryHead TernaryHead alignment_loss uniformity_loss",
     emoji_codes=(
         "EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs untrained_heads"
+    ),
+    unseen=(
+        "UnseenPairs code_candidates code_steps emoji_pairs encoder_hits gloss_pairs hits_interval "
+        "partner_hits"
     ),
     quantizers="PrincipalBytes ProductQuantizer",
     code_registry="CODES Code FittedCode fit_code",

@@ -27,15 +27,17 @@ from brace_nb.codes.head_training import (
     weights_of,
 )
 from ..foundations.tuples import MODALITIES
+from .estimators import Transformer, fitting_matrix, not_fitted, plain_matrix
 from .pairing import embedding_tensor, paired_embeddings
 from ..core import as_tensor, checked, like, one_of, rows_by_memory, save_tensors, size, train
-from ..core.files import reading
+from ..core.files import check_seal, reading
 from ..foundations import clip_loss
 
 # %% auto #0
 __all__ = ['CodeEncoder']
 
 # %% ../../nbs/2_codes/07_code_encoder.ipynb #ceb05824
+_BOOK_ROWS = 65_536  # that a container learns from, at most
 _FORMAT, _VERSION = "brace_nb.CodeEncoder", "3"
 _EXPECTED = "a file written by `CodeEncoder.save`"
 _RECIPES = {kind.__name__: kind for kind in (RandomStart, RotationStart, HeadObjective, HeadTraining)}
@@ -54,8 +56,11 @@ def _changed(options, changes):
     return options
 
 # %% ../../nbs/2_codes/07_code_encoder.ipynb #ffa9112f
-class CodeEncoder:
+class CodeEncoder(Transformer):
     "A head per modality, trained with the contrastive loss, and a container that keeps its rows in bytes."
+
+    features = heads = using = best_epoch = None  # of an encoder that was not trained yet
+    history, states, books, book = [], {}, {}, {}
 
     @checked(
         dim=size,
@@ -80,7 +85,6 @@ class CodeEncoder:
         self.dim, self.container, self.most = dim, container, most
         self.start, self.objective, self.training = start, objective, training
         self.seed, self.device, self.precision = seed, device, precision
-        self._forget(None)
 
     @classmethod
     @checked(name=one_of(PRESETS))
@@ -89,7 +93,7 @@ class CodeEncoder:
         name: str = "best",  # A key of `PRESETS`
         **changes,  # Options to set otherwise
     ) -> CodeEncoder:
-        "Options by name: `post` trains as the post, `best` dense codes, `few` codes of at most 20 bits."
+        "Options by name: `post` trains as the post; `best` and `few` remember; `sign`, `pq` for new things."
         return cls(**PRESETS[name]).set_params(**changes)
 
     @property
@@ -109,10 +113,9 @@ class CodeEncoder:
         return self
 
     def __sklearn_tags__(self):
-        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
-
-        kinds = dict(transformer_tags=TransformerTags(), input_tags=InputTags())
-        return Tags(estimator_type="transformer", target_tags=TargetTags(required=True), **kinds)
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
 
     def __sklearn_is_fitted__(self):
         return self.heads is not None
@@ -122,14 +125,14 @@ class CodeEncoder:
         return f"CodeEncoder({', '.join(f'{k}={v!r}' for k, v in changed.items())})"
 
     def _forget(self, features):
-        "The state of an encoder that was not trained yet."
+        "The state of an encoder whose training begins."
         self.features, self.heads, self.using, self.best_epoch = features, None, None, None
         self.history, self.states, self.books, self.book = [], {}, {}, {}
 
     def fit(
         self,
         X,  # Image embeddings (N, features), array or tensor
-        y,  # Text embeddings (M, features)
+        y,  # Text embeddings (M, features); numbers (M,) are one feature
         pairs=None,  # Row numbers (P, 2) of images and texts that belong together; None: row i with row i
         validation=None,  # (images, texts) or (images, texts, pairs)
         callback=None,  # Called as callback(self, row) after each epoch; may add to `row`, which is kept
@@ -145,8 +148,10 @@ class CodeEncoder:
                 f"`align` pulls rows to corners; got container={new.container!r}. Set `align=0`."
             )
         device = new.device or getattr(X, "device", "cpu")
+        X, y = fitting_matrix(X, "images"), fitting_matrix(y, "texts", column=True)
         data = paired_embeddings(X, y, pairs, "training", device)
-        new.features = tuple(side.shape[1] for side in data[:2])
+        new._forget(tuple(side.shape[1] for side in data[:2]))
+        new._saw(X)
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, new.features)
         heads, rows = new.start.first(data, new, space_of)
         vars(self).update(vars(new))
@@ -173,7 +178,8 @@ class CodeEncoder:
         for which, weights in self.states.items() if self.kept.learn else ():
             self.heads.load_state_dict(weights)
             rows = [run.learning["image"](run.batches.images), run.learning["text"](run.batches.texts)]
-            self.books[which] = self.kept.learn(torch.cat(rows), self.dim, self.seed)
+            both = torch.cat(rows)
+            self.books[which] = self.kept.learn(both[:: -(-len(both) // _BOOK_ROWS)], self.dim, self.seed)
 
     def loss(
         self,
@@ -209,7 +215,7 @@ class CodeEncoder:
     ):  # Unit vectors, float32 (..., D); of product quantization as wide as the common space
         "Continuous embeddings before they become codes."
         if self.heads is None:
-            raise ValueError("the heads are not trained. Call `fit` or `load` first.")
+            raise not_fitted("the heads are not trained. Call `fit` or `load` first.")
         device = next(self.heads.parameters()).device
         t = embedding_tensor(x, f"{modality} embeddings", device, self.features[modality == "text"])
         size = 8 * (t.shape[-1] + 1024 + 4 * self.dim)  # bytes a row, with room for a hidden layer
@@ -286,8 +292,13 @@ class CodeEncoder:
         output: str = "bool",  # A key of `CODE_FORMATS`
     ):  # Codes in that form
         "Codes, as scikit-learn asks for them."
-        codes = self.encode(X, modality)
-        return codes if output == "bool" else CODE_FORMATS[output].of_codes(codes)
+        codes = self.encode(plain_matrix(X), modality)
+        return self._as_asked(codes, X) if output == "bool" else CODE_FORMATS[output].of_codes(codes)
+
+    @property
+    def _width(self):
+        "Columns of the codes."
+        return self.dim // 8 if self.container == "pq" else self.dim
 
     def score(
         self,
@@ -295,8 +306,22 @@ class CodeEncoder:
         y,  # Embeddings of their texts, row by row (n, features)
     ) -> float:  # R@1 of the codes, mean of both directions, 0..1
         "How often the partner's code is the single nearest."
-        codes = self.encode_images(X), self.encode_texts(y)
-        return recall_of(as_tensor(self.similarity(*codes)).cpu().numpy())
+        return self.recall(X, fitting_matrix(y, "texts", 1, column=True))
+
+    def recall(
+        self,
+        images,  # Image embeddings (n, features)
+        texts,  # Embeddings of their texts, row by row (n, features)
+        k: int = 1,  # Counted as found within the first k
+        floats: bool = False,  # Queries stay float; else codes ask codes
+    ) -> float:  # R@k, mean of both directions, 0..1
+        "How often the partner is among the k nearest; a tie is a miss."
+        a, b = self.encode_images(images), self.encode_texts(texts)
+        if not floats:
+            return recall_of(as_tensor(self.similarity(a, b)).cpu().numpy(), k)
+        asked = self.scores(images, b, "image"), self.scores(texts, a, "text")
+        ranks = [(s >= s.diagonal()[:, None]).sum(1) for s in map(as_tensor, asked)]
+        return float(sum((rank <= k).float().mean() for rank in ranks)) / 2
 
     def common(
         self,
@@ -325,7 +350,8 @@ class CodeEncoder:
             k: dict(recipe=type(v).__name__) | asdict(v) if is_dataclass(v) else v
             for k, v in self.get_params(deep=False).items()
         }
-        save_tensors(path, tensors, dict(format=_FORMAT, version=_VERSION, about=json.dumps(about)))
+        facts = dict(format=_FORMAT, version=_VERSION, about=json.dumps(about))
+        save_tensors(path, tensors, facts, sealed=True)
 
     @classmethod
     def load(
@@ -343,6 +369,7 @@ class CodeEncoder:
             if header.get("version") != _VERSION:
                 old = header.get("version")
                 raise ValueError(f"version {old} of the format; fit and `save` it again")
+            check_seal(path)
             about, tensors = json.loads(header["about"]), {key: file.get_tensor(key) for key in file.keys()}
             options = {
                 k: _RECIPES[v.pop("recipe")](**v) if isinstance(v, dict) else v
@@ -352,6 +379,7 @@ class CodeEncoder:
 
     def _restore(self, about, tensors, device):
         self._forget(tuple(about["features"]))
+        self.n_features_in_ = self.features[0]
         self.history, self.best_epoch = about["history"], about["best_epoch"]
         for key, tensor in tensors.items():
             which, name = key.split("/")

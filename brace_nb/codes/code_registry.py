@@ -30,7 +30,7 @@ def _product(a, b, decode):
 class Code(Entry):
     "A way to store an embedding in few bytes."
 
-    fit: Callable  # Rows to learn from (n, F), size, seed -> (encode, decode); its docstring is the formula
+    fit: Callable  # Rows (n, F), size, seed -> encode, decode and, if not x itself, what a float query is
     _: KW_ONLY
     counts: str = ""  # What the size counts: "bytes", "active bits"; empty: there is none
     fits: Callable = lambda features, size: True  # Can rows of F features have a code of this size?
@@ -40,6 +40,7 @@ class Code(Entry):
     random: bool = False  # Draws random numbers
     dear: bool = False  # Takes so long to fit that few draws are made
     exact: bool = False  # The nearest of all codes of its kind, not an approximation
+    estimates: bool = False  # What a code stands for has a length of its own, which counts
     scale_free: bool = True  # A row times a number > 0 has the same code
     nonnegative: bool = False  # Only for rows without negative entries
 
@@ -86,6 +87,15 @@ def _signs(codes):
     return 2.0 * codes - 1
 
 
+def _by_sign(directions):
+    "Signs of rows along directions (F, bits)."
+
+    def turned(z):
+        return np.asarray(z, np.float32) @ directions
+
+    return (lambda z: sign_codes(z, None, directions)), _signs, turned
+
+
 @CODES.register("sign", Code, title="sign", color="orange", marker="D", line="--")
 def _sign(x, size, seed):
     "x > 0"
@@ -107,8 +117,7 @@ _TURNED = dict(counts="bytes", random=True)
 @CODES.register("rotation", Code, title="rotation + sign", color="red", marker="P", line=":", **_TURNED)
 def _rotation(x, size, seed):
     "x R > 0, R random and orthogonal"
-    directions = random_directions(x.shape[1], 8 * size, seed)
-    return (lambda z: sign_codes(z, None, directions)), _signs
+    return _by_sign(random_directions(x.shape[1], 8 * size, seed))
 
 
 _CORNERS = dict(fits=lambda features, size: 8 * size <= features) | _TURNED
@@ -117,8 +126,16 @@ _CORNERS = dict(fits=lambda features, size: 8 * size <= features) | _TURNED
 @CODES.register("itq", Code, title="ITQ", color="sky", marker="X", line="-.", **_CORNERS)
 def _itq(x, size, seed):
     "x P R > 0, R nearest to the corners"
-    rotation = itq_rotation(x, 8 * size, 20, seed)
-    return (lambda z: sign_codes(z, None, rotation)), _signs
+    return _by_sign(itq_rotation(x, 8 * size, 20, seed))
+
+
+_ORDERED = _CORNERS | dict(random=False)
+
+
+@CODES.register("pca-sign", Code, title="PCA + sign", color="black", marker="<", line="-.", **_ORDERED)
+def _principal_signs(x, size, seed):
+    "x P > 0, P the leading principal directions"
+    return _by_sign(PrincipalBytes(8 * size).fit(x).components.astype(np.float32))
 
 # %% ../../nbs/2_codes/08b_code_registry.ipynb #c0de0018
 _ROUNDED = dict(counts="bytes", fits=lambda features, size: size <= features, scale_free=False)
@@ -128,7 +145,7 @@ _ROUNDED = dict(counts="bytes", fits=lambda features, size: size <= features, sc
 def _principal(x, size, seed):
     "round(x P / step)"
     q = PrincipalBytes(size).fit(x)
-    return q.encode, q.decode
+    return q.encode, q.decode, q.turned
 
 
 _PIECES = dict(fits=lambda features, size: features % size == 0, dear=True, scale_free=False) | _TURNED
@@ -138,7 +155,35 @@ _PIECES = dict(fits=lambda features, size: features % size == 0, dear=True, scal
 def _pieces(x, size, seed):
     "of each piece of x R the nearest of 256 centers"
     q = ProductQuantizer(size, seed=seed).fit(x)
-    return q.encode, q.decode
+    return q.encode, q.decode, q.turned
+
+
+_SCALED = (
+    dict(fits=lambda features, size: 1 < size and 8 * (size - 1) <= features, scale_free=True, estimates=True)
+    | _TURNED
+)
+
+
+@CODES.register("rabitq", Code, title="RaBitQ, one byte for the factor", color="grey", marker="*", **_SCALED)
+def _signs_with_factor(x, size, seed):
+    "z = x P R, z > 0 and a byte for the cosine of z and its signs (Gao & Long 2024)"
+    bits = 8 * (size - 1)
+    turn = PrincipalBytes(bits).fit(x).components @ random_directions(bits, bits, seed)
+
+    def turned(z):
+        return np.asarray(z, np.float32) @ turn.astype(np.float32)
+
+    def encode(z):
+        z = turned(z)
+        cosine = np.abs(z).sum(1) / np.linalg.norm(z, axis=1).clip(1e-12) / bits**0.5
+        factor = np.round(255 * cosine).clip(1, 255).astype(np.uint8)
+        return np.concatenate([np.packbits(z > 0, 1, bitorder="little"), factor[:, None]], 1)
+
+    def decode(codes):
+        signs = _signs(np.unpackbits(codes[:, :-1], 1, bitorder="little"))
+        return signs / bits**0.5 / (codes[:, -1:] / 255)
+
+    return encode, decode, turned
 
 # %% ../../nbs/2_codes/08b_code_registry.ipynb #c0de0009
 @dataclass(frozen=True)
@@ -149,6 +194,14 @@ class FittedCode:
     bytes: float  # Of a row
     encode: Callable  # Rows (n, F) -> codes
     decode: Callable  # Codes -> the rows that they stand for
+    turned: Callable = np.float32  # Rows -> queries that stay float, in the coordinates of `decode`
+
+    def asked(self, x, y) -> np.ndarray:  # (N, M); higher is more alike
+        "Of rows x (N, F) that stay float with rows y (M, F), encoded; RaBitQ's factor makes it an estimate."
+        x, told = (np.asarray(z, np.float32) for z in (self.turned(x), self.decode(self.encode(y))))
+        if not self.entry.estimates:
+            told = told / np.linalg.norm(told, axis=-1, keepdims=True).clip(1e-12)
+        return x / np.linalg.norm(x, axis=-1, keepdims=True).clip(1e-12) @ told.T
 
     def similarity(self, x, y) -> np.ndarray:  # (N, M); higher is more alike
         "Of rows x (N, F) with rows y (M, F), both encoded."

@@ -66,13 +66,13 @@ def mean_partner(
 # %% ../../nbs/2_codes/06a_common_space.ipynb #1c33674a
 @checked(spread=positive)
 def within_pair_weights(
-    images: Tensor,  # Unit rows (N, F)
-    means: Tensor,  # Mean picture of each text (M, F)
+    images: Tensor,  # Centered unit rows (N, F)
+    texts: Tensor,  # Centered unit rows (M, F)
     pairs: Tensor,  # Row numbers (2, P)
     spread: float,  # > 0; larger means closer to no change
 ) -> Tensor:  # Symmetric (F, F)
-    "(W + spread)^(-1/2) for the scatter W of the pictures of a text, scaled to mean eigenvalue 1."
-    difference = (images[pairs[0]] - means[pairs[1]]).double()
+    "(W + spread)^(-1/2) for the scatter W of image minus text, scaled to mean eigenvalue 1."
+    difference = (images[pairs[0]] - texts[pairs[1]]).double()
     e, v = torch.linalg.eigh(difference.T @ difference)
     e = e.clamp(min=0) / e.mean().clamp(min=1e-12)
     return ((v * (e + spread).rsqrt()) @ v.T).to(images.dtype).contiguous()
@@ -132,7 +132,7 @@ def fit_common_space(
     (x, of_images), (y, of_texts) = _centered(images, pairs[0]), _centered(texts, pairs[1])
     means, weights = mean_partner(x, pairs, len(y)), torch.eye(x.shape[1]).to(x)
     if spread is not None:
-        weights = within_pair_weights(x, means, pairs, spread)
+        weights = within_pair_weights(x, y, pairs, spread)
     memory = {}
     if ridge is not None:
         used = pairs[1].unique()

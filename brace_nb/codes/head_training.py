@@ -195,6 +195,9 @@ _REMEMBERED = RotationStart(shared=True, sharpness=None, spread=1.0, ridge=0.3, 
 _THROUGH = HeadObjective(straight_through=True, scale=20.0)
 _LONG = dict(distinct=True, batch_size=512, weight_decay=0.0, cosine=True)
 
+_BY_SIGN = RotationStart(shared=True, spread=0.3)
+_AS_NUMBERS = RotationStart(shared=True)
+
 PRESETS = {
     "post": {},  # the defaults: the training that the S-BRaCE post describes
     "rotation": dict(start=RotationStart()),
@@ -207,6 +210,18 @@ PRESETS = {
         start=_REMEMBERED,
         objective=_THROUGH,
         training=HeadTraining(epochs=60, learning_rate=1e-2, **_LONG),
+    ),
+    "sign": dict(  # for things that are not among the training pairs
+        container="sign",
+        start=_BY_SIGN,
+        objective=_THROUGH,
+        training=HeadTraining(epochs=8, learning_rate=2e-3, **_LONG),
+    ),
+    "pq": dict(  # the same aim; numbers of centers, which cost a table for each query
+        container="pq",
+        start=_AS_NUMBERS,
+        objective=HeadObjective(scale=20.0),
+        training=HeadTraining(epochs=8, learning_rate=1e-3, **_LONG),
     ),
 }
 

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
-from ..core import checked, seed, size
+from .estimators import Transformer, fitting_matrix, not_fitted
+from ..core import check_finite, checked, seed, size
 
 # %% auto #0
 __all__ = ['balanced_directions', 'ProductQuantizer', 'PrincipalBytes']
@@ -43,7 +45,27 @@ def _improve(centers, x):
     faiss.copy_array_to_vector(after.ravel(), centers.centroids)
 
 # %% ../../nbs/2_codes/08a_quantizers.ipynb #d9a8aec7
-class _Quantizer:
+class _Quantizer(Transformer):
+    def transform(self, X) -> np.ndarray:
+        "Codes of rows (n, F), as scikit-learn asks for them."
+        return self._as_asked(self.encode(X), X)
+
+    def _rows(self, x):
+        "Rows to encode: finite, and of the width that was fitted."
+        if not self.__sklearn_is_fitted__():
+            raise not_fitted(f"{type(self).__name__} has learned nothing yet. Call `fit` first.")
+        x = np.asarray(fitting_matrix(x, "rows", 0), np.float32)
+        if x.ndim != 2 or x.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"rows must have the shape (n, {self.n_features_in_}), as in `fit`; got {x.shape}. "
+                "Reshape your data."
+            )
+        check_finite(torch.from_numpy(x), "rows")
+        return np.ascontiguousarray(x)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "n_features_in_")
+
     def restored(
         self,
         x,  # Rows (n, F)
@@ -68,9 +90,12 @@ class ProductQuantizer(_Quantizer):
     def fit(
         self,
         x,  # Training rows (n, F), at least 256
+        y=None,  # Ignored
     ) -> ProductQuantizer:
         "Learn rotation and centers."
-        x = np.ascontiguousarray(x, np.float32)
+        given = fitting_matrix(x, "rows")
+        x = np.ascontiguousarray(given, np.float32)
+        check_finite(torch.from_numpy(x), "rows")
         if len(x) < 256 or x.shape[1] % self.pieces:
             raise ValueError(
                 "product quantization needs at least 256 rows and as many pieces as divide the features; "
@@ -79,11 +104,16 @@ class ProductQuantizer(_Quantizer):
         self._rotation = balanced_directions(x, self.pieces) if self.rotate else None
         short = x.shape[1] // self.pieces < 16
         self._centers = self._new_centers(x.shape[1], 0 if short else self.steps)
+        self._saw(given)
         turned = self.turned(x)
         self._centers.train(turned)
         for _ in range(self.steps if short else 0):
             _improve(self._centers, turned)
         return self
+
+    @property
+    def _width(self):
+        return self.pieces
 
     def _new_centers(self, features, steps):
         import faiss
@@ -106,12 +136,13 @@ class ProductQuantizer(_Quantizer):
         x,  # Rows (n, F)
     ) -> np.ndarray:  # The rows in the coordinates of the centers
         "The query's side of an asymmetric comparison."
-        x = np.ascontiguousarray(x, np.float32)
+        x = self._rows(x)
         return x if self._rotation is None else np.ascontiguousarray(x @ self._rotation)
 
     def encode(self, x) -> np.ndarray:  # Numbers of centers, uint8 (n, pieces)
         "Codes of rows (n, F)."
-        return self._centers.compute_codes(self.turned(x))
+        turned = self.turned(x)
+        return self._centers.compute_codes(turned)
 
     def decode(self, codes) -> np.ndarray:  # Rows of centers (n, F)
         "What codes say."
@@ -131,18 +162,28 @@ class PrincipalBytes(_Quantizer):
     def fit(
         self,
         x,  # Training rows (n, F)
+        y=None,  # Ignored
     ) -> PrincipalBytes:
         "Find the components and one scale for all."
-        x = np.asarray(x, np.float64)
+        given = fitting_matrix(x, "rows")
+        x = np.asarray(given, np.float64)
+        if x.ndim != 2:
+            raise ValueError(f"rows must have the shape (n, F); got {x.shape}. Reshape your data.")
+        check_finite(torch.from_numpy(x), "rows")
         if self.bytes > min(x.shape):
             raise ValueError(f"components must be in 1..{min(x.shape)}; got {self.bytes}.")
-        self.components = np.linalg.eigh(np.cov(x.T))[1][:, ::-1][:, : self.bytes]
-        self.step = np.abs(x @ self.components).max() / 127
+        self.components = np.linalg.eigh(np.atleast_2d(np.cov(x.T)))[1][:, ::-1][:, : self.bytes]
+        self.step = np.abs(x @ self.components).max() / 127 or 1.0
+        self._saw(given)
         return self
+
+    @property
+    def _width(self):
+        return self.bytes
 
     def turned(self, x) -> np.ndarray:  # Components, not rounded
         "The query's side of an asymmetric comparison."
-        return np.asarray(x, np.float64) @ self.components
+        return self._rows(x).astype(np.float64) @ self.components
 
     def encode(self, x) -> np.ndarray:  # Components, int8 (n, bytes)
         "Codes of rows (n, F)."

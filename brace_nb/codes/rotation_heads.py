@@ -44,13 +44,19 @@ class RotationHead(nn.Module):
         return F.normalize(turned if self.ternary else F.softplus(turned), dim=-1)
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #663c79b6
+_ROWS_OF_ITQ = 16_384
+
+
 def starting_rotation(
     x: Tensor,  # Training rows of both modalities in the common space, (n, F)
     dim: int,  # D
     seed: int = 0,
 ) -> Tensor:  # (F, D)
-    "ITQ's rotation for D <= F (20 alternations), else random rotations side by side."
+    "ITQ's rotation for D <= F (20 alternations, 16,384 rows at most), else random rotations side by side."
     features = x.shape[1]
+    if len(x) > _ROWS_OF_ITQ:
+        drawn = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:_ROWS_OF_ITQ]
+        x = x[drawn.sort().values.to(x.device)]
     if dim <= features:
         if len(x) < dim:
             raise ValueError(

@@ -21,13 +21,15 @@ __getattr__, __dir__, __all__ = lazy(
     ),
     claims=(
         "APART KINDS VERDICTS gain_over_null holds is_number load_claims measured_text record row_faults "
-        "verdict"
+        "verdict why_undecided"
     ),
     ledger_pages=(
         "agreed by_kind counts judged keep_replication ledger load_replications problems read_rows "
-        "to_index to_page to_text write_ledger"
+        "to_headlines to_index to_page to_text write_ledger"
     ),
+    replication="replication_report",
     ledger_picture="to_picture",
+    evidence="LONG evidence_by_row evidence_folder is_proven keep_evidence read_evidence",
     dependencies="code_closure code_digest imports lazy_table module_of",
     cells="code_cells parameters says",
     experiments=(
@@ -37,7 +39,7 @@ __getattr__, __dir__, __all__ = lazy(
         "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
         "result_of stale"
     ),
-    public_check="check_public download fetch public_table",
+    public_check="Content OPENED check_public content_of download fetch public_table",
     public_pieces=(
         "Piece asked_for pieces public_data public_file public_folder public_list resources_of why_missing"
     ),

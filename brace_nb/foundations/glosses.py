@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core import checked, finite
-from .emoji import SPLITS, _read_parquet, data_folder
+from .emoji import SPLITS, read_parquet, data_folder
 
 # %% auto #0
 __all__ = ['load_glosses', 'static_embeddings', 'token_weights', 'token_vectors', 'embed_glosses']
@@ -21,7 +21,7 @@ def load_glosses(
 ):  # DataFrame: synset ("n00001740"), words ("physical entity, thing"), gloss, split
     "All synsets of WordNet 3.0 with their words, their gloss without examples, and a split by word."
     folder = Path(folder) if folder is not None else data_folder("glosses")
-    table = _read_parquet(folder / "glosses.parquet", ["synset", "words", "gloss", "split"])
+    table = read_parquet(folder / "glosses.parquet", ["synset", "words", "gloss", "split"])
     if odd := sorted(set(table["split"]) - set(SPLITS)):
         raise ValueError(f"{folder}: a split must be one of {', '.join(SPLITS)}; got {odd[:5]}.")
     return table
