@@ -94,7 +94,7 @@ def card(figure: str, about: dict, rows: list[dict], part: str) -> str:
     source = f'src="../_static/small/{linked(figure)}.webp" width="{width}" height="{height}" loading="lazy"'
     image = f'<img {source} alt="{alt}">'
     title = escaped(plain(title_of(notebook))) if known else escaped(about["experiment"])
-    of = counterparts(about["claims"], {r["id"]: r for r in rows})
+    of = counterparts(about.get("claims", ()), {r["id"]: r for r in rows})
     source_of = f'<span class="of-figure">Counterpart of: {escaped(of)}.</span>' if of else ""
     vector = vector_of(figure, about["experiment"])
     svg = f'<a href="{file}.svg">vector</a> · ' if vector.exists() else ""
