@@ -85,7 +85,7 @@ _SHOWN = (
     "null_text",
     "note",
     "cause",
-)  # what a repeating row shows of the row that it repeats
+)  # a repeating row shows these
 
 
 def _by_evidence(row: dict, record: dict, proof: dict) -> dict:
