@@ -488,7 +488,7 @@ LEFT_OUT = {
         "distil_encoder guess_language teach_language train_students training_path": "train",
         "read_aligned read_study sweep_file sweep_parts": "files",
         "put_weights train_table": "files; `tests/test_grounding_own_table.py` gives them wrong ones",
-        "report_page score_of split_items table_text retrieval_rows weights_of": "take what `train_table` has made",
+        "report_page score_of split_items table_text retrieval_rows weights_of": "parts of `train_table`",
         "chunk_by_memory default_encoders embed_views encode_batch objective_losses run_outcomes": (
             "models and their tuples"
         ),
