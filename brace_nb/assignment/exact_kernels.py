@@ -86,7 +86,14 @@ _BLOCK = 32
 @_inlined
 def _two_least(c, i, v):
     "The least of c[i] - v, its first column, and the second least."
-    least, second, block, m = np.inf, np.inf, 0, v.size
+    least, second, at, block, m = np.inf, np.inf, 0, 0, v.size
+    if m <= 12:
+        for j in range(m):
+            x = c[i, j] - v[j]
+            second = x if least <= x < second else least if x < least else second
+            at = j if x < least else at
+            least = x if x < least else least
+        return least, at, second
     for start in range(0, m, _BLOCK):
         low = np.inf
         for j in range(start, min(start + _BLOCK, m)):

@@ -71,7 +71,7 @@ def nearest(
     elif how.kernel is None or q.is_cuda and c.is_cuda:
         rows, best = nearest_by_product(q, c, k, measure, dim)
     else:
-        rows, best = nearest_by_count(*read_words(q, c, dim), k, how)
+        rows, best = nearest_by_count(*read_words(queries, codes, dim), k, how)
     return like(rows, queries), like(best, queries)
 
 # %% ../../nbs/2_codes/04_index.ipynb #a62025fb

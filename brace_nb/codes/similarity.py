@@ -224,6 +224,11 @@ _HAMMING = 1  # the kernel that needs one count a code
 _FEW = 3  # queries for which the other kernels do not lay words side by side
 
 
+def _nothing(k):
+    "The answer to no query."
+    return np.empty((0, k), np.int64), np.empty((0, k), np.float32)
+
+
 def best_of_parts(
     work: Callable,  # Called with (start, stop) of queries and of codes -> numbers and similarities (q, k)
     queries: int,  # Q
@@ -231,11 +236,13 @@ def best_of_parts(
     k: int,  # Neighbors per query
 ) -> tuple[np.ndarray, np.ndarray]:  # Numbers, int64 (Q, k), and similarities (Q, k)
     "Share a search between threads: many queries, or the codes for a few; the earlier code wins a tie."
+    if queries <= _AT_ONCE and codes <= _CODES_AT_LEAST:
+        return work((0, queries), (0, codes)) if queries else _nothing(k)
     each = max(_CODES_AT_LEAST, -(-codes // thread_count())) if queries <= _AT_ONCE else codes
     parts = row_parts(codes, each)
     found = parallel_map(lambda p: work(*p), [(q, c) for q in row_parts(queries, _AT_ONCE) for c in parts])
     if not found:
-        return np.empty((0, k), np.int64), np.empty((0, k), np.float32)
+        return _nothing(k)
     where, best = (np.concatenate(x, 1 if len(parts) > 1 else 0) for x in zip(*found))
     if len(parts) > 1:
         order = np.argsort(-best, axis=-1, kind="stable")[:, :k]

@@ -16,8 +16,9 @@ import secrets
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'save_tensors', 'check_seal', 'printable', 'existing_file', 'malformed',
-           'naming', 'reading', 'check_expansion', 'read_json', 'read_yaml']
+__all__ = ['SUMS', 'EXPANDED', 'atomic_path', 'write_atomic', 'save_tensors', 'check_seal', 'file_digest', 'write_sums',
+           'check_sums', 'printable', 'existing_file', 'malformed', 'naming', 'reading', 'check_expansion', 'read_json',
+           'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:
@@ -127,6 +128,43 @@ def check_seal(
         file.seek(place)
         if file.read(64) != digest:
             raise ValueError("its digest is another: a bit of it has changed since it was written")
+
+# %% ../../nbs/0_core/01_files.ipynb #5ea10004
+SUMS = "SHA256SUMS"
+
+
+def file_digest(
+    path,
+) -> str:  # SHA-256, hexadecimal
+    "Digest of a file."
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_sums(
+    folder,  # With the files
+    names: list[str],  # Of files in it
+) -> None:
+    "Write the digests of files into `SHA256SUMS` beside them."
+    lines = [f"{file_digest(Path(folder) / name)}  {name}\n" for name in names]
+    write_atomic(Path(folder) / SUMS, "".join(lines))
+
+
+def check_sums(
+    folder,  # With `SHA256SUMS`
+) -> list[str]:  # Names of its files
+    "Raise ValueError unless all files of a folder are as they were when their digests were written."
+    path, found = Path(folder) / SUMS, []
+    for line in existing_file(path, "digests of the files beside it").read_bytes().splitlines():
+        told, gap, name = line.partition(b"  ")
+        name = name.decode(errors="replace")
+        if not gap or name != printable(name, "") or not (path.parent / name).is_file():
+            raise malformed(path, "a digest and the name of a file on each line", repr(line[:100]))
+        if file_digest(path.parent / name).encode() != told:
+            got = "another: it is damaged, or not of one writing"
+            raise malformed(path.parent / name, f"the file whose digest stands in {SUMS}", got)
+        found.append(name)
+    return found
 
 # %% ../../nbs/0_core/01_files.ipynb #ee942ab0
 _COLORS = re.compile(r"\x1b\[[\d;]*m")
