@@ -391,6 +391,15 @@ def test_transposition(C):
         assert pairs(assign(C.T, True, method)) == sorted((j, i) for i, j in pairs(assign(C, True, method)))
 
 
+@pytest.mark.parametrize("shape", [(8, 8), (40, 40), (3, 9), (9, 3), (2, 8, 8)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+def test_a_constant_matrix_has_the_identity(shape, dtype):
+    "SciPy promises it among equal assignments."
+    for maximize in (False, True):
+        a = assign(np.ones(shape, dtype), maximize)
+        assert (a.rows == np.arange(min(shape[-2:]))).all() and (a.cols == a.rows).all()
+
+
 def test_greedy_delta_depends_on_the_side_of_a_square():
     C = np.array([[6, 3, 0], [5, 0, 0], [5.5, 2, 0]])
     found = [np.random.default_rng(s).random((6, 6)) for s in range(50)]
