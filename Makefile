@@ -5,6 +5,8 @@ ONLY ?=
 CORES ?=
 DATA ?=
 DEVICE ?=
+LABFLAGS ?=
+AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 BIN = .venv/bin
 SHELL = /bin/bash
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -25,8 +27,8 @@ test: .venv/.installed ## style, export in sync, notebooks clean, lessons run, p
 	@command -v chromium chromium-browser google-chrome >/dev/null || test -n "$$BRACE_NB_BROWSER" || \
 		echo "The tests of the site in a browser were skipped: install one (apt-get install chromium) or set BRACE_NB_BROWSER."
 
-lab: .venv/.installed ## open the notebooks in JupyterLab, at the index
-	$(BIN)/jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/nbs/index.ipynb
+lab: .venv/.installed ## open the notebooks in JupyterLab, at the index (LABFLAGS=--no-browser and the like; works as root, as in a container)
+	$(BIN)/jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/nbs/index.ipynb $(AS_ROOT) $(LABFLAGS)
 
 book: .venv/.installed ## build the site of lessons, experiments, figures, ledger and functions (data/derived/book/html)
 	@$(BIN)/python nbs/_book/build.py
@@ -36,23 +38,29 @@ export: .venv/.installed ## write the package from the notebooks, and clean the 
 	$(BIN)/nbdev_export
 	$(BIN)/nbdev_clean
 
-readme: .venv/.installed ## write README.md from nbs/index.ipynb
+readme: .venv/.installed ## write the pages that are notebooks anew: README.md, CONTENTS.md, RUNNING.md, the hour, the reports
 	$(BIN)/brace-nb readme
+
+dist: .venv/.installed ## wheel and source archive in dist/, both without the clone's data
+	rm -rf dist
+	$(BIN)/python -m pip wheel -q --no-deps -w dist .
+	$(BIN)/python setup.py -q sdist
+	@ls -l dist
 
 install: .venv/.installed ## create .venv and install everything into it
 
 .venv/.installed: settings.ini setup.py pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "brace_nb needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Point PYTHON= at one.")'
-	@echo "installing into .venv (2-3 minutes, about 2.5 GB)"
+	@echo "installing into .venv (2-3 minutes; 2.8 GB with a CPU build of torch, above 6 GB with a CUDA build: see RUNNING.md)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[clip,assignment,dev,slurm,book]'
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[tools,clip,assignment,dev,slurm,book]'
 	@touch $@
 
 clean: ## delete the environment and everything that can be made again (figures/ stays)
-	rm -rf .venv data/derived .pytest_cache .hypothesis .ruff_cache build *.egg-info .snakemake
+	rm -rf .venv data/derived .pytest_cache .hypothesis .ruff_cache build dist *.egg-info .snakemake
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-.PHONY: figures test lab book export readme install clean help
+.PHONY: figures test lab book export readme dist install clean help
 .DEFAULT_GOAL := help

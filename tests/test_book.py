@@ -92,7 +92,7 @@ def test_an_experiment_shows_figures_parameters_provenance_and_verdicts(pages):
                 assert f"| `{parameter}` |" in text, name
             assert f"Profile `{about['profile']}`" in text
             for id in (id for id, row in rows.items() if row["experiment"] == name):
-                assert f'rows.html#{id}"' in text, id
+                assert f'ledger/{rows[id]["source"]}.html#{id}"' in text, id
         for figure in facts["figures"]:
             assert (BOOK / f"src/_static/figures/{figure}.csv").exists(), part
 
@@ -110,7 +110,10 @@ def test_every_figure_is_in_the_gallery_with_its_verdicts(pages):
 
 
 def test_every_row_has_one_place_with_all_that_belongs_to_it(pages):
-    page, rows = pages["ledger/rows.md"], ledger_rows()
+    rows = ledger_rows()
+    page = "\n".join(
+        pages[f"ledger/{source}.md"] for source in dict.fromkeys(r["source"] for r in rows.values())
+    )
     found = re.findall(r'<tr id="([^"]+)".*?</tr>', page, re.S)
     assert sorted(found) == sorted(rows)
     for line in re.findall(r"<tr id=.*?</tr>", page, re.S):
@@ -200,6 +203,36 @@ def test_a_second_assembly_changes_nothing(built):
     assert before == after
 
 
+def test_a_report_has_its_verdicts_and_every_page_its_notebook(pages):
+    cells = notebook(ROOT / "nbs/reports/sbrace.ipynb")
+    text = "\n".join("".join(c["source"]) for c in cells)
+    assert text.count('<a class="verdict') >= 79 and "../../ledger/sbrace.html#sbrace.fig.retrieval" in text
+    assert "SourceReport(" not in text
+    for path in (
+        *LESSONS,
+        *EXPERIMENTS,
+        ROOT / "nbs/one_hour.ipynb",
+        *(ROOT / "nbs/reports").glob("*.ipynb"),
+    ):
+        name = path.relative_to(ROOT / "nbs")
+        assert (BOOK / "src/_static/notebooks" / name).read_bytes() == path.read_bytes(), name
+
+
+def test_helpers_are_folded_and_what_a_lesson_teaches_is_not():
+    sys.path.insert(0, str(ROOT / "nbs/_book"))
+    from notebook_pages import is_plumbing
+
+    assert is_plumbing("#| export\ndef _check(x):\n    return x") and not is_plumbing(
+        "def score(x):\n    return x"
+    )
+    assert not is_plumbing("_check(3)") and not is_plumbing("%time x")
+
+
+def test_a_registry_is_a_table(pages):
+    assert re.search(r"^\| name \| title \| formula \|", pages["api/ndim.md"], re.M)
+    assert "| `mean_norm` |" in pages["api/ndim.md"]
+
+
 # --- the built site
 
 
@@ -260,8 +293,9 @@ def test_everything_is_three_clicks_away_and_no_link_is_dead(site):
     assert not dead, dead[:10]
     wanted = {site / p.relative_to(ROOT).with_suffix(".html") for p in (*LESSONS, *EXPERIMENTS)}
     assert not {p.resolve() for p in wanted} - seen
-    rows = (site / "ledger/rows.html").resolve()
-    assert rows in seen and set(ledger_rows()) <= links_of(rows, known).ids
+    for id, row in ledger_rows().items():
+        page = (site / f"ledger/{row['source']}.html").resolve()
+        assert page in seen and id in links_of(page, known).ids
     functions = {(site / f"api/{part}.html").resolve() for part in PARTS}
     assert functions <= seen
     for facts in read_facts(ROOT / "figures").values():
@@ -280,6 +314,9 @@ SHOWN = (
     "gallery/index.html",
     "ledger/index.html",
     "ledger/rows.html",
+    "ledger/thesis_6.html",
+    "nbs/one_hour.html",
+    "nbs/reports/sbrace.html",
     "parts/codes.html",
     "api/codes.html",
     "nbs/2_codes/00_projection.html",
@@ -308,26 +345,47 @@ def test_mathematics_is_drawn_without_the_network(opened, site):
     page.wait_for_selector("mjx-container svg", state="attached")
 
 
-def test_the_ledger_is_filtered_and_keeps_its_filter_in_the_address(opened):
+def test_all_rows_are_filtered_and_the_filter_stays_in_the_address(opened):
     rows = ledger_rows()
     page = opened("ledger/rows.html", "?verdict=refuted")
-    shown = page.locator(".ledger tbody tr:visible")
+    shown, count = page.locator(".ledger tbody tr:visible"), page.locator("#ledger-search output")
     refuted = [r for r in rows.values() if r["verdict"] == "refuted"]
-    assert shown.count() == len(refuted)
-    page.get_by_label("source").select_option("Thesis")
-    page.get_by_label("chapter").select_option("Thesis, chapter 5")
+    assert count.inner_text() == f"{len(refuted)} of {len(rows)} rows" and shown.count() == min(
+        40, len(refuted)
+    )
+    page.get_by_label("source").select_option("Thesis, chapter 5")
     page.get_by_label("kind").select_option("claim")
-    assert shown.count() == sum(r["source"] == "thesis_5" and r["kind"] == "claim" for r in refuted)
+    mine = sum(r["source"] == "thesis_5" and r["kind"] == "claim" for r in refuted)
+    assert count.inner_text() == f"{mine} of {len(rows)} rows"
     page.get_by_label("words").fill("I · (t · P)")
-    assert shown.count() == 1 and "thesis.s5_7_5.derivation" in shown.first.inner_text()
-    again = opened("ledger/rows.html", "#thesis.s5_7_5.derivation")
-    assert again.locator(".ledger tbody tr:visible").count() == len(rows)
-    assert again.locator("[id='thesis.s5_7_5.derivation']").is_visible()
+    assert shown.count() == 1 and "5.7.5" in shown.first.inner_text()
+    page.get_by_role("button", name="reset").click()
+    assert count.inner_text() == f"{len(rows)} of {len(rows)} rows" and "?" not in page.url
+    page.get_by_role("button", name="show all").click()
+    assert shown.count() == len(rows)
+
+
+def test_an_old_address_of_a_row_leads_to_its_place(opened):
+    page = opened("ledger/rows.html", "#thesis.s5_7_5.derivation")
+    page.wait_for_url(re.compile(r"thesis_5\.html#thesis\.s5_7_5\.derivation"))
+    assert page.locator("[id='thesis.s5_7_5.derivation']").is_visible()
+
+
+def test_the_rows_of_a_source_are_filtered(opened):
+    mine = [r for r in ledger_rows().values() if r["source"] == "sbrace"]
+    page = opened("ledger/sbrace.html")
+    shown = page.locator(".ledger tbody tr:visible")
+    assert shown.count() == len(mine)
+    page.get_by_label("verdict").select_option("differs")
+    assert shown.count() == sum(r["verdict"] == "differs" for r in mine)
 
 
 def test_the_ledger_and_the_gallery_stand_without_scripts(opened):
     page = opened("ledger/rows.html", java_script_enabled=False)
-    assert page.locator(".ledger tbody tr:visible").count() == len(ledger_rows())
+    assert page.get_by_role("link", name="S-BRaCE, the post").count() >= 1
+    page = opened("ledger/thesis_5.html", java_script_enabled=False)
+    mine = sum(r["source"] == "thesis_5" for r in ledger_rows().values())
+    assert page.locator(".ledger tbody tr:visible").count() == mine
     page = opened("gallery/index.html", java_script_enabled=False)
     total = sum(len(facts["figures"]) for facts in read_facts(ROOT / "figures").values())
     assert page.locator(".card:visible").count() == total
@@ -346,6 +404,11 @@ def test_a_search_finds_a_function(opened):
     page = opened("search.html", "?q=binarize")
     page.wait_for_selector("#search-results li a")
     assert page.locator("#search-results li a[href*='api/codes.html']").count() >= 1
+    page.wait_for_selector("#search-results .search-line")
+    page = opened("search.html", "?q=cka")
+    page.wait_for_selector("#search-results .search-line")
+    first = page.locator("#search-results li").first.inner_text().lower()
+    assert re.search(r"\bcka\b", first), first
 
 
 def test_a_reader_gets_to_a_page_by_keyboard(opened):
@@ -362,8 +425,8 @@ def test_the_workflow_runs_what_the_makefile_has():
 
     jobs = yaml.safe_load((ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8"))["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
-    assert commands == ["bash .ci/run", "make book"]
+    assert commands == ["bash .ci/run", "make dist", "make book"]
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     assert {"book", "test", "lab"} <= set(targets) and (ROOT / ".ci/run").exists()
-    upload = next(step for step in jobs["site"]["steps"] if "upload" in step.get("uses", ""))
-    assert ROOT / upload["with"]["path"] == BOOK / "html"
+    uploads = [step["with"]["path"] for step in jobs["site"]["steps"] if "upload" in step.get("uses", "")]
+    assert [ROOT / path for path in uploads] == [ROOT / "dist", BOOK / "html", BOOK / "html"]

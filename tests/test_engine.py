@@ -683,3 +683,22 @@ def test_slurm_profile_plans_one_job_an_experiment(project):
     assert result.returncode == 0, result.stderr
     said = result.stdout + result.stderr
     assert all(f"two__{n}" in said for n in "abc") and "runtime=120" in said
+
+
+def test_a_night_is_committed_judges_and_is_not_run_twice(project):
+    "The long profile measures 12 where the half hour measures 10; the row is judged by 12."
+    (project / "data/profiles/long.yaml").write_text("over: cpu\ntwo/a: {value: 6}\n")
+    first = run(project, "--profile", "long")
+    assert first.returncode == 0 and ran(first) == {"two/a"}, first.stdout + first.stderr
+    kept = json.loads((project / "data/evidence/two/a.json").read_text())
+    assert kept["rows"]["toy.a"]["measured"] == 12 and kept["parameters"]["value"] == 6
+    assert not list((project / "data/evidence").glob("*/b.json"))
+    result = run(project, "--only", "two/a")
+    row = json.loads((project / "figures/claims.json").read_text())[0]
+    assert row["verdict"] == "differs" and row["measured"] == 12 and "10 (reproduced)" in row["moved"]
+    assert "differs" in result.stdout
+    shutil.rmtree(project / "data/derived/long")
+    again = run(project, "--profile", "long")
+    assert again.returncode == 0 and ran(again) == set(), again.stdout
+    edit(project / "brace_nb/toy/scaling.py", "SCALE = 2", "SCALE = 3")
+    assert ran(run(project, "--profile", "long")) == {"two/a"}

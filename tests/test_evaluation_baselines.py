@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from brace_nb.evaluation import BASELINES, baseline_embeddings
+from brace_nb.evaluation import BASELINES, baseline_embeddings, label_auc
 
 TEXTS = st.lists(st.text("ab c", min_size=1, max_size=8), min_size=1, max_size=5).filter(
     lambda found: any(re.search(r"\w", text) for text in found)
@@ -107,3 +107,40 @@ def test_other_rows_change_nothing():
 def test_bad_input(kind, parts, says):
     with pytest.raises(ValueError, match=says):
         baseline_embeddings(kind, *parts)
+
+
+def slow_auc(x, labels):
+    "Pair by pair, in float64."
+    unit = [np.asarray(v, float) / max(np.sqrt((np.asarray(v, float) ** 2).sum()), 1e-300) for v in x]
+    out = []
+    for i, a in enumerate(unit):
+        own = [a @ b for j, b in enumerate(unit) if j != i and labels[j] == labels[i]]
+        apart = [a @ b for j, b in enumerate(unit) if labels[j] != labels[i]]
+        wins = [(s > t) + 0.5 * (s == t) for s in own for t in apart]
+        out.append(np.mean(wins) if wins else np.nan)
+    return np.array(out)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_auc_of_labels_against_pairs(seed):
+    random = np.random.default_rng(seed)
+    x, labels = random.normal(size=(14, 3)), random.integers(0, 4, 14)
+    assert np.allclose(label_auc(x, labels), slow_auc(x, labels), equal_nan=True)
+    assert np.allclose(label_auc(torch.from_numpy(x), labels), label_auc(x, labels), equal_nan=True)
+
+
+def test_auc_knows_chance_ties_and_single_labels():
+    random = np.random.default_rng(0)
+    assert abs(label_auc(random.normal(size=(400, 8)), np.arange(400) % 4).mean() - 0.5) < 0.02
+    assert (label_auc(np.ones((6, 2)), [0, 0, 0, 1, 1, 1]) == 0.5).all()
+    alone = label_auc(random.normal(size=(3, 2)), ["a", "a", "b"])
+    assert np.isnan(alone[2]) and np.isfinite(alone[:2]).all()
+    assert np.isnan(label_auc(random.normal(size=(3, 2)), [1, 1, 1])).all()
+
+
+@pytest.mark.parametrize(
+    "x, labels", [(np.ones(3), [1, 2, 3]), (np.ones((3, 2)), [1, 2]), ([[np.nan, 1]], [1])]
+)
+def test_auc_refuses(x, labels):
+    with pytest.raises(ValueError):
+        label_auc(x, labels)

@@ -64,7 +64,7 @@ def karpathy_json(path):
 
 
 def test_coco(photos, tmp_path):
-    coco = load_coco(coco_json(tmp_path / "captions_val2017.json"), photos)
+    coco = load_coco(tmp_path, annotations=coco_json(tmp_path / "captions_val2017.json"), images=photos)
     assert coco.ids().tolist() == [7, 17, 27] and coco.captions(ids=[7])["text"].tolist() == [
         "caption 0",
         "caption 3",
@@ -80,7 +80,7 @@ def test_coco(photos, tmp_path):
 
 
 def test_photos_are_resized_by_the_shorter_side_and_cropped_to_the_center(photos, tmp_path):
-    coco = load_coco(coco_json(tmp_path / "c.json"), photos)
+    coco = load_coco(tmp_path, annotations=coco_json(tmp_path / "c.json"), images=photos)
     whole = np.asarray(Image.open(photos / "1.jpg").convert("RGBA"))
     assert (coco.images("photo", [17], 30)[0] == whole[:, 5:35]).all()
     small = np.asarray(Image.open(photos / "1.jpg").convert("RGBA").resize((20, 15), Image.BICUBIC))
@@ -90,8 +90,9 @@ def test_photos_are_resized_by_the_shorter_side_and_cropped_to_the_center(photos
 
 
 def test_karpathy_splits_for_both(photos, tmp_path):
-    for load in (load_coco, load_flickr30k):
-        data = load(karpathy_json(tmp_path / "dataset_flickr30k.json"), photos)
+    path = karpathy_json(tmp_path / "dataset_flickr30k.json")
+    both = load_coco(tmp_path, annotations=path, images=photos), load_flickr30k(tmp_path, path, photos)
+    for data in both:
         assert [data.ids(s).tolist() for s in SPLITS] == [[0], [1], [2]] and data.captions(ids=[2])[
             "text"
         ].tolist() == ["raw 2 0", "raw 2 1"]
@@ -112,7 +113,7 @@ def test_karpathy_splits_for_both(photos, tmp_path):
 )
 def test_malformed_coco(photos, tmp_path, changes, message):
     with pytest.raises(ValueError, match="Expected COCO captions.*" + message):
-        load_coco(coco_json(tmp_path / "c.json", **changes), photos)
+        load_coco(tmp_path, annotations=coco_json(tmp_path / "c.json", **changes), images=photos)
 
 
 @pytest.mark.parametrize("name", ["../secret.png", "a/../../secret.png", "/etc/secret.png"])
@@ -121,46 +122,45 @@ def test_pictures_outside_their_folder_are_refused(photos, tmp_path, name):
     images = [{"id": 7, "file_name": name}]
     annotations = [{"image_id": 7, "caption": "x"}]
     with pytest.raises(ValueError, match="images must lie in"):
-        load_coco(coco_json(tmp_path / "c.json", images=images, annotations=annotations), photos)
+        load_coco(
+            tmp_path,
+            annotations=coco_json(tmp_path / "c.json", images=images, annotations=annotations),
+            images=photos,
+        )
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b.png", 3, None, ["a.png"]])
 def test_what_cannot_be_the_name_of_a_picture_is_named(photos, tmp_path, name):
     path = coco_json(tmp_path / "c.json", images=[{"id": 7, "file_name": name}], annotations=[])
     with pytest.raises(ValueError, match="must have names of files; got .*Repair the annotations") as error:
-        load_coco(path, photos)
+        load_coco(tmp_path, annotations=path, images=photos)
     assert len(str(error.value)) < 200
 
 
 def test_coco_paths(photos, tmp_path):
     with pytest.raises(FileNotFoundError, match="Expected COCO captions"):
-        load_coco(tmp_path / "none.json", photos)
+        load_coco(tmp_path, annotations=tmp_path / "none.json", images=photos)
     with pytest.raises(FileNotFoundError, match="image folder .* such as 0.jpg"):
-        load_coco(coco_json(tmp_path / "c.json"), tmp_path / "none")
+        load_coco(tmp_path, annotations=coco_json(tmp_path / "c.json"), images="none")
     (photos / "1.jpg").unlink()
     with pytest.raises(FileNotFoundError, match=r"1 of 3 images are not in .*\['1.jpg'\]"):
-        load_coco(tmp_path / "c.json", photos)
+        load_coco(tmp_path, annotations=tmp_path / "c.json", images=photos)
     (tmp_path / "c.json").write_text("[1, 2")
     (tmp_path / "d.json").write_text("[1]")
     with pytest.raises(ValueError, match="JSONDecodeError"):
-        load_coco(tmp_path / "c.json", photos)
+        load_coco(tmp_path, annotations=tmp_path / "c.json", images=photos)
     with pytest.raises(ValueError, match="got list"):
-        load_coco(tmp_path / "d.json", photos)
+        load_coco(tmp_path, annotations=tmp_path / "d.json", images=photos)
     with pytest.raises(ValueError, match="unique"):
-        load_coco(
-            coco_json(
-                tmp_path / "c.json",
-                annotations=None,
-                images=[dict(imgid=1, filename="0.jpg", split="val", sentences=[])] * 2,
-            ),
-            photos,
-        )
+        twice = [dict(imgid=1, filename="0.jpg", split="val", sentences=[])] * 2
+        path = coco_json(tmp_path / "c.json", annotations=None, images=twice)
+        load_coco(tmp_path, annotations=path, images=photos)
 
 
 def test_a_file_that_is_no_picture_is_named(photos, tmp_path):
     (photos / "2.jpg").write_bytes(b"no picture")
     with pytest.raises(ValueError, match="2.jpg is not a picture"):
-        load_coco(coco_json(tmp_path / "c.json"), photos).images("photo", [27])
+        load_coco(tmp_path, annotations=coco_json(tmp_path / "c.json"), images=photos).images("photo", [27])
 
 
 FLICKR = {
@@ -186,7 +186,7 @@ FLICKR = {
 @pytest.mark.parametrize("name", FLICKR)
 def test_flickr30k_tables(photos, tmp_path, name):
     (tmp_path / name).write_text(FLICKR[name], encoding="utf-8")
-    data = load_flickr30k(tmp_path / name, photos)
+    data = load_flickr30k(tmp_path, table=tmp_path / name, images=photos)
     assert data.captions()[["id", "text"]].to_numpy().tolist() == [
         [0, "A man , who | waits ."],
         [0, "A dog runs ."],
@@ -196,6 +196,25 @@ def test_flickr30k_tables(photos, tmp_path, name):
     assert data.images(ids=[2], size=8).shape == (1, 8, 8, 4)
     if "30k" in name:
         assert data.ids("val").tolist() == [1]
+
+
+def test_a_folder_as_it_is_unpacked_is_enough(photos, tmp_path):
+    (tmp_path / "annotations").mkdir()
+    coco_json(tmp_path / "annotations/captions_train2017.json")
+    photos.rename(tmp_path / "train2017")
+    assert (
+        load_coco(tmp_path, "train").ids().tolist()
+        == load_coco(tmp_path, annotations="annotations/captions_train2017.json", images="train2017")
+        .ids()
+        .tolist()
+    )
+    with pytest.raises(FileNotFoundError, match="captions_val2017.json"):
+        load_coco(tmp_path)
+    (tmp_path / "train2017").rename(tmp_path / "flickr30k-images")
+    karpathy_json(tmp_path / "dataset_flickr30k.json")
+    assert load_flickr30k(tmp_path).ids("val").tolist() == [1]
+    with pytest.raises(FileNotFoundError, match="results.csv"):
+        load_flickr30k(tmp_path / "annotations")
 
 
 @pytest.mark.parametrize(
@@ -212,9 +231,9 @@ def test_flickr30k_tables(photos, tmp_path, name):
 def test_malformed_flickr30k(photos, tmp_path, content, message):
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(ValueError, match="Expected one of.*" + message):
-        load_flickr30k(tmp_path / "t.csv", photos)
+        load_flickr30k(tmp_path, table=tmp_path / "t.csv", images=photos)
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(ValueError, match="Expected one of"):
-        load_flickr30k(tmp_path / "t.json", photos)
+        load_flickr30k(tmp_path, table=tmp_path / "t.json", images=photos)
     with pytest.raises(FileNotFoundError, match="Expected one of"):
-        load_flickr30k(tmp_path / "none.csv", photos)
+        load_flickr30k(tmp_path, table=tmp_path / "none.csv", images=photos)

@@ -10,7 +10,6 @@ from brace_nb.grounding import (
     train_encoders,
     train_together,
 )
-from brace_nb.ndim import axis_losses, cube, cube_loss, line_scores
 
 
 def items(n=3, count=24, missing=False, seed=1):
@@ -76,31 +75,6 @@ def test_who_diverges_ends_alone():
     for k in (0, 2):
         alone = train_encoders(**run_of(seed=k))
         assert found[k].history[-1]["loss"] == pytest.approx(alone.history[-1]["loss"], rel=1e-3)
-
-
-@pytest.mark.parametrize("measure", ["sum_norm", "sst_root", "pairwise", "leave_one_out", "einsum"])
-def test_lines_are_cells_of_the_cube(measure):
-    X = torch.nn.functional.normalize(torch.randn(2, 3, 4, 6, dtype=torch.float64), dim=-1)
-    lines = line_scores(X, measure)
-    for r in range(2):
-        cells = cube(list(X[r]), measure, normalize=False)
-        for t in range(3):
-            for i in range(4):
-                for j in range(4):
-                    place = [i] * 3
-                    place[t] = j
-                    assert lines[r, t, i, j].item() == pytest.approx(cells[tuple(place)].item(), abs=1e-9)
-
-
-def test_padding_is_not_read():
-    draw = torch.Generator().manual_seed(0)
-    X = torch.nn.functional.normalize(torch.randn(2, 3, 5, 6, dtype=torch.float64, generator=draw), dim=-1)
-    scales, sizes = torch.tensor([3.0, 5.0], dtype=torch.float64), torch.tensor([5, 3])
-    smooth = torch.tensor([0.0, 0.1], dtype=torch.float64)
-    found = axis_losses(X, "sum_norm", scales, sizes, smooth, torch.zeros(2, dtype=torch.float64))
-    for r, (b, s) in enumerate(((5, 0.0), (3, 0.1))):
-        want = cube_loss(list(X[r, :, :b]), "sum_norm", "axis", float(scales[r]), label_smoothing=s)
-        assert found[r].item() == pytest.approx(want.item(), abs=1e-9)
 
 
 CHANGED = dict(

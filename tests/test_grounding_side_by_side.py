@@ -1,5 +1,7 @@
 "Noisy encoders side by side: the loss of each is `cube_loss`, and each learns what it learns alone."
 
+import inspect
+
 import pytest
 
 from brace_nb.grounding import train_noisy_encoders, train_noisy_side_by_side
@@ -65,6 +67,35 @@ def test_the_same_again_and_no_influence_of_neighbors():
     assert both == again
     one = train_noisy_side_by_side(runs[:1], [1], **how)
     assert one[0][0][0]["loss"] == pytest.approx(both[0][1][0]["loss"], rel=1e-4)
+
+
+MOVED = dict(
+    measure="mean_norm",
+    kind="axis",
+    steps=3,
+    batch_size=5,
+    learning_rate=0.05,
+    scale=3.0,
+    report=1,
+    projection="none",
+    items=9,
+    features=6,
+    noise=0.5,
+)
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_another_default_of_one_is_another_default_of_both(name, monkeypatch):
+    function = train_noisy_encoders.__wrapped__
+    names = list(inspect.signature(function).parameters)[1:]
+    values = [MOVED[name] if k == name else v for k, v in zip(names, function.__defaults__)]
+    how = {} if name == "steps" else dict(steps=2)
+    before = train_noisy_side_by_side([{}], [0], 3, **how)
+    monkeypatch.setattr(function, "__defaults__", tuple(values))
+    alone, (((*found,),),) = train_noisy_encoders(3, **how), train_noisy_side_by_side([{}], [0], 3, **how)
+    assert [list(row) for row in found] == [list(row) for row in alone] and [found] != before[0]
+    for mine, other in zip(found, alone, strict=True):
+        assert list(mine.values()) == pytest.approx(list(other.values()), rel=1e-3, abs=1e-4)
 
 
 def test_bad_input():

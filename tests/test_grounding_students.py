@@ -12,7 +12,6 @@ from brace_nb.grounding import (
     TEACHINGS,
     TextStudents,
     contrasts,
-    cube_contrasts,
     guess_language,
     guess_losses,
     hide_words,
@@ -112,11 +111,12 @@ def test_a_missing_member_is_no_row_and_no_column():
     assert contrasts(own, other, known=nobody).item() == 0
 
 
-@pytest.mark.parametrize("measure", ["pairwise", "einsum"])
-def test_cube_contrasts_are_the_slice_loss(measure):
-    features = [unit(2, 5, 7, seed=s).double() for s in range(3)]
-    expected = [cube_loss([f[s] for f in features], measure, "slice", 9.0) for s in range(2)]
-    assert torch.allclose(cube_contrasts(features, measure, 9.0), torch.stack(expected), atol=1e-9)
+@pytest.mark.parametrize("name, measure, scale", [("cosines", "pairwise", 42), ("products", "einsum", 224)])
+def test_the_teachings_of_cubes_are_the_slice_loss(name, measure, scale):
+    picture, english, own = features = [unit(2, 5, 7, seed=s).double() for s in range(3)]
+    expected = [cube_loss([f[s] for f in features], measure, "slice", scale) for s in range(2)]
+    found = TEACHINGS[f"cube of {name}"](own, english, picture, None)
+    assert torch.allclose(found, torch.stack(expected), atol=1e-9)
 
 
 def test_every_teaching_pulls_a_text_to_its_own_tuple():

@@ -1,6 +1,7 @@
 """`make lab` opens at the index, with Jupyter's loopback and token, and links lead to lessons."""
 
 import contextlib
+import json
 import re
 import shlex
 import subprocess
@@ -24,7 +25,7 @@ def lab_command():
     line = next(line for line in lines.stdout.splitlines() if "jupyter lab" in line)
     _, *arguments = shlex.split(line)
     jupyter = str(Path(sys.executable).with_name("jupyter"))
-    return [jupyter, *arguments, "--no-browser", "--ServerApp.port=0", "--allow-root"]
+    return [jupyter, *arguments, "--no-browser", "--ServerApp.port=0"]
 
 
 def end(server):
@@ -70,6 +71,13 @@ def test_the_lab_opens_at_the_index_with_its_picture(lab):
         drawn = "document.querySelector('.jp-Notebook img').naturalWidth > 0"
         page.wait_for_function(drawn, timeout=PATIENCE)
         page.close()
+
+
+def test_the_index_has_its_tables_before_anything_is_run():
+    cells = json.loads((ROOT / "nbs/index.ipynb").read_text())["cells"]
+    shown = [c for c in cells if "#| echo: false" in "".join(c["source"])]
+    assert shown and all(c["outputs"] for c in shown)
+    assert all(c["metadata"]["jupyter"]["source_hidden"] for c in shown)
 
 
 def test_a_link_between_notebooks_leads_there(lab):

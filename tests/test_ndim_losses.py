@@ -539,17 +539,35 @@ def hinge_by_hand(xs):
 @pytest.mark.parametrize("n", (2, 3))
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_batches_are_each_as_alone(kind, n):
-    "The forms for batches side by side beside `cube_loss`, measure by measure."
-    if KINDS[kind].together is None:
-        pytest.skip("this kind has no form for batches side by side")
-    X = torch.stack([torch.stack(batches(n, 4, seed=s)) for s in range(3)])
-    X, scale = X / X.norm(dim=-1, keepdim=True), torch.tensor([1.0, 3.0, 10.0], dtype=torch.float64)
-    for measure, m in MEASURES.items():
-        if m.only not in (None, n) or not KINDS[kind].cube and measure != "pairwise":
+    "With an axis in front, measure by measure: values and gradients of everything."
+    X, scale = torch.stack([torch.stack(batches(n, 4, seed=s)) for s in range(3)]), torch.tensor([1.0, 3, 10])
+    regions = torch.linspace(0.5, 1.5, 3 * len(partitions(n))).view(3, -1).double()
+    for measure in [m for m in MEASURES if MEASURES[m].only in (None, n)]:
+        if not KINDS[kind].cube and measure != "pairwise":
             continue
-        found = KINDS[kind].together(X, measure, scale, -scale)
-        want = [cube_loss(list(x), measure, kind, s, -s) for x, s in zip(X, scale)]
+        leaves = [[t.clone().requires_grad_() for t in (X, scale.double(), regions)] for _ in range(2)]
+        learned = [dict(weights=w) if KINDS[kind].cube else {} for *_, w in leaves]
+        (x, s, _), (y, r, w) = leaves
+        found = cube_loss(list(x.unbind(1)), measure, kind, s, -s, **learned[0])
+        each = [learned[1] and dict(weights=v) for v in w]
+        want = torch.stack([cube_loss(list(a), measure, kind, b, -b, **o) for a, b, o in zip(y, r, each)])
+        torch.testing.assert_close(found, want)
+        found.square().sum().backward(), want.square().sum().backward()
+        for mine, other in zip(*leaves):
+            torch.testing.assert_close(mine.grad, other.grad)
+
+
+@pytest.mark.parametrize("options", OPTIONS + [dict(shrink="positive", measure="mean_norm")], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_batches_take_every_option(kind, options):
+    if not KINDS[kind].cube and {"weights", "regions", "measure"} & set(options):
+        pytest.skip("belongs to the cube")
+    X, how = torch.stack([torch.stack(batches(3, 3, seed=s)) for s in range(2)]), expand(options, 3)
+    want = [cube_loss(list(x), kind=kind, scale=4.0, **how) for x in X]
+    for streaming in ("auto", True):
+        found = cube_loss(list(X.unbind(1)), kind=kind, scale=4.0, streaming=streaming, **how)
         torch.testing.assert_close(found, torch.stack(want))
+    assert isinstance(cube_loss([x.numpy() for x in X.unbind(1)]), np.ndarray)
 
 
 def test_blocks_tile_the_cube():

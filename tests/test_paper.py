@@ -18,8 +18,11 @@ import pytest
 import torch
 
 from brace_nb.companion import (
+    OPENED,
+    Piece,
     asked_for,
     check_public,
+    content_of,
     download,
     find_experiments,
     load_claims,
@@ -184,6 +187,25 @@ def test_the_check_lists_rows_and_what_is_missing(public, project, tmp_path, mon
             cli.main(["paper", "check", str(folder)])
         assert (ended.value.code or 0) == code and words in (said := capsys.readouterr().out)
         assert ("which is not there yet" in said) == (code == 1)
+
+
+def test_a_piece_is_counted_weighed_and_opened(public, project, monkeypatch, tmp_path):
+    monkeypatch.setenv("BRACE_NB_ROOT", str(project))
+    content = content_of(pieces()["coco"], public)
+    assert any("of 118,287 files train2017" in fault for fault in content.faults) and content.size > 0
+    assert any(what.endswith("pixels") for what in content.opened.values())
+    piece = Piece("one", ["*.png"], "nowhere")
+    (tmp_path / "one.png").write_bytes(b"no picture")
+    assert "one.png cannot be read" in content_of(piece, tmp_path).faults[0]
+    (tmp_path / "one.png").unlink()
+    assert content_of(piece, tmp_path).files == {"*.png": 0}
+
+
+@pytest.mark.parametrize("ending", OPENED)
+def test_a_file_that_is_not_what_its_ending_says_is_named(tmp_path, ending):
+    (tmp_path / f"some{ending}").write_bytes(b"")
+    (fault,) = content_of(Piece("one", [f"*{ending}"], "nowhere"), tmp_path).faults
+    assert fault.startswith(f"some{ending} cannot be read")
 
 
 # --- the formats

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -226,6 +227,28 @@ def test_the_wheel_has_every_module_and_says_that_it_is_typed(installed):
     here = {p.relative_to(ROOT).as_posix() for p in (ROOT / "brace_nb").rglob("*.py")}
     there = {p.relative_to(installed).as_posix() for p in (installed / "brace_nb").rglob("*.py")}
     assert here == there and (installed / "brace_nb/py.typed").exists()
+
+
+def test_the_source_archive_builds_the_same_package(tmp_path):
+    files = (
+        "settings.ini setup.py pyproject.toml MANIFEST.in README.md RUNNING.md LICENSE NOTICE CITATION.cff"
+    )
+    for file in (*files.split(), "CHANGELOG.md", "constraints.txt"):
+        shutil.copy(ROOT / file, tmp_path)
+    shutil.copytree(ROOT / "brace_nb", tmp_path / "brace_nb", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run([sys.executable, "setup.py", "-q", "sdist"], cwd=tmp_path, check=True, capture_output=True)
+    (archive,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        names = {name.partition("/")[2] for name in content.getnames()}
+    here = {p.relative_to(ROOT).as_posix() for p in (ROOT / "brace_nb").rglob("*.py")}
+    assert here | {"settings.ini", "constraints.txt", "LICENSE", "NOTICE", "brace_nb/py.typed"} <= names
+
+
+def test_versions_agree():
+    said = re.search(r"^version = (.*)$", (ROOT / "settings.ini").read_text(), re.M)[1]
+    assert f'__version__ = "{said}"' in (ROOT / "brace_nb/__init__.py").read_text()
+    assert f"version: {said}\n" in (ROOT / "CITATION.cff").read_text()
+    assert (ROOT / "CHANGELOG.md").read_text().splitlines()[4].startswith(f"## {said}")
 
 
 def test_the_wheel_imports_and_says_where_its_data_come_from(installed, tmp_path):

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import numba
 import numpy as np
+from llvmlite import ir
 
 _settings = dict(nogil=True, cache="__file__" in globals())
 _compiled, _uncounted = numba.njit(**_settings), numba.njit(**_settings, _nrt=False)
 _inlined = numba.njit(**_settings, inline="always")
+_without_nan = numba.njit(**_settings, _nrt=False, fastmath={"nnan", "nsz"})
 
 # %% auto #0
 __all__ = ['solve_exact', 'solve_ragged', 'solve_prices']
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
 @_inlined
-def _read_costs(c, weight, flip, s):
-    "s = weight * c, transposed when `flip`; 0: all finite, 1: some +inf (forbidden), 2: NaN or -inf."
+def _all_finite(s):
+    "0: all finite, 1: some +inf (forbidden), 2: NaN or -inf."
     odd = wrong = 0
     for i in range(s.shape[0]):
         for j in range(s.shape[1]):
-            x = weight * (c[j, i] if flip else c[i, j])
-            s[i, j] = x
-            odd += x - x != 0
+            odd += s[i, j] - s[i, j] != 0
     if not odd:
         return 0
     for i in range(s.shape[0]):
@@ -32,122 +32,157 @@ def _read_costs(c, weight, flip, s):
             wrong += not s[i, j] > -np.inf
     return 2 if wrong else 1
 
+
+@_inlined
+def _copy_costs(c, weight, flip, s):
+    "s = weight * c, transposed when `flip`: four lines of c at a time, which one store takes."
+    done = s.shape[1] // 4 * 4 if flip else 0
+    for j in range(0, done, 4):
+        for i in range(s.shape[0]):
+            s[i, j], s[i, j + 1] = weight * c[j, i], weight * c[j + 1, i]
+            s[i, j + 2], s[i, j + 3] = weight * c[j + 2, i], weight * c[j + 3, i]
+    for i in range(s.shape[0]):
+        for j in range(done, s.shape[1]):
+            s[i, j] = weight * (c[j, i] if flip else c[i, j])
+
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #1517c447
+@numba.extending.intrinsic
+def _minnum(context, a, b):
+    def generate(context, builder, signature, arguments):
+        number = ir.DoubleType()
+        function = ir.FunctionType(number, [number, number])
+        return builder.call(builder.module.declare_intrinsic("llvm.minnum", [number], function), arguments)
+
+    return numba.float64(numba.float64, numba.float64), generate
+
+
+_smaller = min if numba.config.DISABLE_JIT else _minnum
+
+
+@_inlined
+def _least(c, i, v, start, stop):
+    "The smallest of c[i] - v from `start` on."
+    least = np.inf
+    for j in range(start, stop):
+        least = _smaller(least, c[i, j] - v[j])
+    return least
+
+
 @_inlined
 def _cheapest_rows(c, v, before):
     "Least cost of every column, and the first row that has it."
-    if v.size <= 12:
+    for j in range(v.size):
+        v[j] = c[0, j]
+        before[j] = 0
+    for i in range(1, c.shape[0]):
         for j in range(v.size):
-            low, at = c[0, j], 0
-            for i in range(1, c.shape[0]):
-                at = i if c[i, j] < low else at
-                low = c[i, j] if c[i, j] < low else low
-            v[j] = low
-            before[j] = at
-    else:
-        for j in range(v.size):
-            v[j] = c[0, j]
-            before[j] = 0
-        for i in range(1, c.shape[0]):
-            for j in range(v.size):
-                if c[i, j] < v[j]:
-                    v[j] = c[i, j]
-                    before[j] = i
+            before[j] = i if c[i, j] < v[j] else before[j]
+            v[j] = _smaller(c[i, j], v[j])
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #twoleast
+_BLOCK = 32
+
+
 @_inlined
-def _two_least(c, i, v, d):
-    "The least of c[i] - v, its column, and the second least."
-    least, second, at = np.inf, np.inf, 0
-    if v.size <= 12:
-        for j in range(v.size):
+def _two_least(c, i, v):
+    "The least of c[i] - v, its first column, and the second least."
+    least, second, at, block, m = np.inf, np.inf, 0, 0, v.size
+    if m <= 12:
+        for j in range(m):
             x = c[i, j] - v[j]
-            second = min(second, max(x, least))
+            second = x if least <= x < second else least if x < least else second
             at = j if x < least else at
-            least = min(x, least)
-    else:
-        for j in range(v.size):
-            d[j] = c[i, j] - v[j]
-        least = _least(d)
-        while d[at] != least:
-            at += 1
-        d[at] = np.inf
-        second = _least(d)
+            least = x if x < least else least
+        return least, at, second
+    for start in range(0, m, _BLOCK):
+        low = np.inf
+        for j in range(start, min(start + _BLOCK, m)):
+            low = _smaller(low, c[i, j] - v[j])
+        if low < least:
+            least, second, block = low, least, start
+        elif low < second:
+            second = low
+    at = block
+    while c[i, at] - v[at] != least:
+        at += 1
+    for j in range(block, at):
+        second = _smaller(second, c[i, j] - v[j])
+    for j in range(at + 1, min(block + _BLOCK, m)):
+        second = _smaller(second, c[i, j] - v[j])
     return least, at, second
+
+
+@_inlined
+def _free_column(c, i, v, y, least, first):
+    "The first free column of those at the least of c[i] - v; `first`, the first of all, where all are taken."
+    j = first
+    while j < v.size and (y[j] >= 0 or c[i, j] - v[j] != least):
+        j += 1
+    return j if j < v.size else first
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #59f5e3bf
 @_inlined
-def _lower_prices(c, x, y, v, d, free, n_free):
+def _lower_prices(c, x, y, v, free, n_free):
     "Augmenting row reduction: one pass over the free rows; returns how many stay free."
     at, kept, tries = 0, 0, 0
     while at < n_free:
         i = free[at]
         at += 1
         tries += 1
-        u1, j1, u2 = _two_least(c, i, v, d)
-        if u2 == np.inf and (u1 == np.inf or y[j1] >= 0):
-            free[kept] = i  # its only column is taken
+        least, j, second = _two_least(c, i, v)
+        if second == least:  # no price falls
+            j = _free_column(c, i, v, y, least, j)
+        if least == np.inf or y[j] >= 0 and (second == least or second == np.inf or tries > x.size):
+            free[kept] = i  # it waits for a path
             kept += 1
             continue
-        other, price = y[j1], v[j1] - (u2 - u1) if u2 < np.inf else v[j1]
-        lowers = price < v[j1]
-        if tries < v.size:
-            if lowers:
-                v[j1] = price
-            elif other >= 0:
-                j2 = 0
-                while j2 == j1 or c[i, j2] - v[j2] != u2:
-                    j2 += 1
-                j1 = j2
-                other = y[j1]
-        if other >= 0:
-            x[other] = -1
-            if lowers and tries < v.size:
-                at -= 1
-                free[at] = other
-            else:
-                free[kept] = other
-                kept += 1
-        x[i] = j1
-        y[j1] = i
+        if least < second < np.inf:
+            v[j] -= second - least
+        if y[j] >= 0:
+            x[y[j]] = -1
+            at -= 1
+            free[at] = y[j]
+        x[i] = j
+        y[j] = i
     return kept
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #929df85e
 @_inlined
-def _least(d):
-    "The smallest entry; four running minima."
-    least0 = least1 = least2 = least3 = np.inf
-    for j in range(0, d.size // 4 * 4, 4):
-        least0, least1 = min(least0, d[j]), min(least1, d[j + 1])
-        least2, least3 = min(least2, d[j + 2]), min(least3, d[j + 3])
-    for j in range(d.size // 4 * 4, d.size):
-        least0 = min(least0, d[j])
-    return min(min(least0, least1), min(least2, least3))
+def _reach(c, i, v, offset, d, before):
+    "Go from row i to every column: distances, the rows before them, and the least distance."
+    least = np.inf
+    for j in range(v.size):  # v is -inf where a column is done
+        reduced = c[i, j] - v[j] - offset
+        before[j] = i if reduced < d[j] else before[j]
+        d[j] = _smaller(reduced, d[j])
+        least = _smaller(least, d[j])
+    return least
 
 
-@_uncounted
+@_inlined
 def _nearest(d, least, y):
     "First free column at the least distance, else the first at it."
-    free = taken = d.size
+    first = 2 * d.size  # taken columns count behind all free ones
+    if d.size <= 32:
+        for j in range(d.size):
+            if d[j] == least:
+                if y[j] < 0:
+                    return j
+                first = min(first, j)
+        return first
     for j in range(d.size):
-        at = j if d[j] == least else d.size
-        taken = min(taken, at)
-        free = min(free, at if y[j] < 0 else d.size)
-    return free if free < d.size else taken
+        place = j if y[j] < 0 else j + d.size
+        first = min(first, place if d[j] == least else 2 * d.size)
+    return first if first < d.size else first - d.size
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #a4cf14fc
-@_uncounted
+@_without_nan
 def _shortest_path(c, start, y, v, d, before, done, length, price):
     "The end of a cheapest path from a free row to a free column, prices updated; -1 when there is none."
-    i, offset, n, pick = start, 0.0, 0, -1
+    i, offset, n, pick, least = start, 0.0, 0, -1, 0.0
     d[:] = np.inf
     while True:
-        for j in range(v.size):  # v is -inf where a column is done
-            reduced = c[i, j] - v[j] - offset
-            better = reduced < d[j]
-            d[j] = reduced if better else d[j]
-            before[j] = i if better else before[j]
-        least = _least(d)
+        least = _reach(c, i, v, offset, d, before)
         if least == np.inf:
             break
         pick = _nearest(d, least, y)
@@ -175,27 +210,24 @@ def _augment(x, y, before, start, j):
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #71752b99
 @_inlined
-def _dual_bound(c, x, v, d):
-    "No assignment costs less."
+def _dual_bound(c, v, u):
+    "No assignment costs less: the prices of the columns, and for every row (u) the least that is left."
     bound = 0.0
-    d[:] = np.inf if c.shape[0] == c.shape[1] else 0.0
     for i in range(c.shape[0]):
-        u = c[i, x[i]] - v[x[i]]
-        bound += u
-        for j in range(c.shape[1]):
-            d[j] = c[i, j] - u if c[i, j] - u < d[j] else d[j]
-    for j in range(c.shape[1]):
-        bound += d[j]
+        u[i] = _least(c, i, v, 0, v.size)
+        bound += u[i]
+    for j in range(v.size):
+        bound += v[j]
     return bound
 
 
 @_inlined
-def _begin(c, x, y, v, d, before, free):
+def _begin(c, x, y, v, before, free):
     "Columns take their cheapest rows, rows bid; returns how many rows stay free, -1 when infeasible."
     n_free = 0
     if c.shape[0] == c.shape[1]:
         _cheapest_rows(c, v, before)
-        for j in range(v.size - 1, -1, -1):
+        for j in range(v.size):
             if v[j] == np.inf:  # a column without an allowed cell
                 return -1
             if x[before[j]] < 0:
@@ -205,23 +237,18 @@ def _begin(c, x, y, v, d, before, free):
         if x[i] < 0:
             free[n_free] = i
             n_free += 1
-    for again in range(2):
-        n_free = _lower_prices(c, x, y, v, d, free, n_free)
-    return n_free
+    return _lower_prices(c, x, y, v, free, n_free)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #075c05ad
-@_uncounted
+@_without_nan
 def _exact(c, x, v, d, length, price, y, before, done, free):
     "Column of every row of c (rows <= columns, float64) at the least sum; a dual bound, NaN when infeasible."
     for i in range(x.size):
         x[i] = -1
-        free[i] = i
     for j in range(v.size):
         y[j] = -1
         v[j] = 0.0
-    n_free = x.size
-    if v.size > 1:
-        n_free = _begin(c, x, y, v, d, before, free)
+    n_free = _begin(c, x, y, v, before, free)
     if n_free < 0:
         return np.nan
     for f in range(n_free):
@@ -229,7 +256,7 @@ def _exact(c, x, v, d, length, price, y, before, done, free):
         if j < 0:
             return np.nan
         _augment(x, y, before, free[f], j)
-    return _dual_bound(c, x, v, d)
+    return _dual_bound(c, v, d)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #a6c397d8
 @_inlined
@@ -253,30 +280,64 @@ def _write_exact(c, sign, found, flip, bound, owner, rows, cols):
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #aafbf9b2
 @_inlined
-def _room(n, m):
-    "Memory to work in for n rows and m >= n columns: numbers (n + 4, m) and places (5, m)."
-    return np.empty((n + 4, m)), np.empty((5, m), np.int64)
+def _room(n, m, copies):
+    "Memory to work in for n rows and m >= n columns: numbers (4, m), and (n, m) for a copy; places (5, m)."
+    return np.empty((n + 4 if copies else 4, m)), np.empty((5, m), np.int64)
 
 
 @_inlined
-def _parts(numbers, places):
-    "The arrays of a search: costs (n, m), columns of the rows (n), and eight of a number for each column."
-    n = numbers.shape[0] - 4
-    v, d, length, price = numbers[n], numbers[n + 1], numbers[n + 2], numbers[n + 3]
-    return numbers[:n], places[0, :n], v, d, length, price, places[1], places[2], places[3], places[4]
+def _parts(n, numbers, places):
+    "The arrays of a search: the columns of the n rows, and eight of a number for each column."
+    v, d, length, price = numbers[0], numbers[1], numbers[2], numbers[3]
+    return places[0, :n], v, d, length, price, places[1], places[2], places[3], places[4]
+
+
+@_uncounted
+def _checked(s, numbers, places):
+    "Status of costs s (n, m), and the bound on their best total, NaN for none; the columns are in `places`."
+    x, v, d, length, price, y, before, done, free = _parts(s.shape[0], numbers, places)
+    status = _all_finite(s)
+    return status, np.nan if status == 2 else -_exact(s, x, v, d, length, price, y, before, done, free)
+
+
+@_uncounted
+def _copied(c, sign, flip, numbers, places):
+    "Status and bound of any matrix: its costs are copied."
+    _copy_costs(c, -sign, flip, numbers[4:])
+    return _checked(numbers[4:], numbers, places)
+
+
+@_inlined
+def _in_place(c, sign):
+    "Are these costs in float64 with no more rows than columns, which are read where they lie?"
+    return c.itemsize == 8 and sign < 0 and c.shape[-2] <= c.shape[-1]
+
+
+def _search(c, sign, numbers, places):
+    "Status and bound of a matrix."
+    if numbers.shape[0] == 4:
+        return _checked(c, numbers, places)
+    return _copied(c, sign, c.shape[0] > c.shape[1], numbers, places)
+
+
+@numba.extending.overload(_search)
+def _search_compiled(c, sign, numbers, places):
+    "A branch for types, which a compiled function has not."
+    if c == numbers:
+        return _search
+    return lambda c, sign, numbers, places: _copied(c, sign, c.shape[0] > c.shape[1], numbers, places)
 
 
 @_uncounted
 def _solve(c, sign, numbers, places, rows, cols):
     "Pairs of one matrix (h, w), -1 where it has none; its status (0: solved), total and gap (NaN for none)."
-    flip = c.shape[0] > c.shape[1]
-    s, x, v, d, length, price, y, before, done, free = _parts(numbers, places)
-    status = _read_costs(c, -sign, flip, s)
-    bound = np.nan if status == 2 else -_exact(s, x, v, d, length, price, y, before, done, free)
+    status, bound = _search(c, sign, numbers, places)
     if np.isnan(bound):
         rows[:], cols[:] = -1, -1
         return status, np.nan, np.nan
-    total, gap = _write_exact(c, sign, x, flip, bound, before, rows, cols)
+    total, gap = _write_exact(
+        c, sign, places[0, : rows.size], c.shape[0] > c.shape[1], bound, places[2], rows, cols
+    )
     return status if np.isnan(gap) else 0, total, gap
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #room0001
@@ -295,7 +356,7 @@ def _solve_each(c, sign, numbers, places, pairs, facts, start, stop):
 def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
     "Pairs (2, B, k), total and gap (2, B) of matrices start..stop of c (B, h, w); the worst status."
     h, w = c.shape[1:]
-    numbers, places = _room(min(h, w), max(h, w))
+    numbers, places = _room(min(h, w), max(h, w), not _in_place(c, sign))
     return _solve_each(c, sign, numbers, places, pairs, facts, start, stop)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #ragged02
@@ -314,7 +375,7 @@ def solve_ragged(flat, layout, sign, pairs, facts, start, stop):
         h, w, stride, jump = layout[:, b]
         short, long = min(h, w), max(h, w)
         c = np.lib.stride_tricks.as_strided(flat[offset:], (h, w), (stride * flat.itemsize, flat.itemsize))
-        own_numbers = numbers[: (short + 4) * long].reshape((short + 4, long))
+        own_numbers = numbers[: (short + 4) * long].reshape((short + 4, long))  # as many for a copy
         own_places = places[: 5 * long].reshape((5, long))
         rows, cols = pairs[0, first : first + short], pairs[1, first : first + short]
         status, total, gap = _solve(c, sign, own_numbers, own_places, rows, cols) if short else (0, 0.0, 0.0)
@@ -327,8 +388,8 @@ def solve_ragged(flat, layout, sign, pairs, facts, start, stop):
 def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
     "As `solve_exact`, and the prices of all rows (B, h) and columns (B, w), in units of c."
     h, w, worst = c.shape[1], c.shape[2], 0
-    numbers, places = _room(min(h, w), max(h, w))
-    s, x, v, d = _parts(numbers, places)[:4]
+    numbers, places = _room(min(h, w), max(h, w), not _in_place(c, sign))
+    v, u = numbers[0], numbers[1]
     short, long = (col_prices, row_prices) if h > w else (row_prices, col_prices)
     for b in range(c.shape[0]):
         status, total, gap = _solve(c[b], sign, numbers, places, pairs[0, b], pairs[1, b])
@@ -336,8 +397,8 @@ def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
         worst = max(worst, status)
         if pairs[0, b, 0] < 0:
             continue
-        for i in range(x.size):
-            short[b, i] = -sign * (s[i, x[i]] - v[x[i]])
-        for j in range(d.size):
-            long[b, j] = -sign * d[j]
+        for i in range(short.shape[1]):
+            short[b, i] = -sign * u[i]
+        for j in range(v.size):
+            long[b, j] = -sign * v[j]
     return worst

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from ..foundations import import_open_clip
 from ..core.arguments import checked, finite, list_of, one_of, share, size
+from ..core.extras import install_words
 
 # %% auto #0
 __all__ = ['CORRUPTIONS', 'SentenceTokens', 'SentenceEncoder', 'sentence_encoder', 'corrupt_sentence', 'damage_correlation']
@@ -35,7 +36,7 @@ class SentenceTokens(NamedTuple):
 def _need(module, package):
     if importlib.util.find_spec(module) is None:
         raise ModuleNotFoundError(
-            f"strings need a sentence encoder; got no package {package}. pip install 'brace_nb[assignment]', "
+            f"strings need a sentence encoder; got no package {package}. {install_words('assignment')}; "
             "or pass `encoder`, or token embeddings."
         )
 

@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy(
         "CODE_MEASURES CodeMeasure code_similarity cosine_similarity hamming_similarity jaccard "
         "nearest_by_product similarity_by_product ternary_jaccard"
     ),
+    float_queries="float_similarity int8_rows nearest_by_tables rescored",
     statistics="CodeStatistics code_statistics",
     index="CodeIndex nearest",
     inverted_search="InvertedIndex",

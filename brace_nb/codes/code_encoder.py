@@ -30,7 +30,7 @@ from ..foundations.tuples import MODALITIES
 from .estimators import Transformer, fitting_matrix, not_fitted, plain_matrix
 from .pairing import embedding_tensor, paired_embeddings
 from ..core import as_tensor, checked, like, one_of, rows_by_memory, save_tensors, size, train
-from ..core.files import reading
+from ..core.files import check_seal, reading
 from ..foundations import clip_loss
 
 # %% auto #0
@@ -350,7 +350,8 @@ class CodeEncoder(Transformer):
             k: dict(recipe=type(v).__name__) | asdict(v) if is_dataclass(v) else v
             for k, v in self.get_params(deep=False).items()
         }
-        save_tensors(path, tensors, dict(format=_FORMAT, version=_VERSION, about=json.dumps(about)))
+        facts = dict(format=_FORMAT, version=_VERSION, about=json.dumps(about))
+        save_tensors(path, tensors, facts, sealed=True)
 
     @classmethod
     def load(
@@ -368,6 +369,7 @@ class CodeEncoder(Transformer):
             if header.get("version") != _VERSION:
                 old = header.get("version")
                 raise ValueError(f"version {old} of the format; fit and `save` it again")
+            check_seal(path)
             about, tensors = json.loads(header["about"]), {key: file.get_tensor(key) for key in file.keys()}
             options = {
                 k: _RECIPES[v.pop("recipe")](**v) if isinstance(v, dict) else v

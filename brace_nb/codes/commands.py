@@ -21,7 +21,9 @@ def encode(
     names = "owner", "preset", "bits", "active", "form", "held", "epochs", "seed"
     options = {name: getattr(a, name) for name in names}
     keys = [*a.keys, None, None][:2]
-    report = encode_files(a.images, a.texts, a.out, keys=keys, ks=tuple(a.k), **options)
+    if len(a.files) > 2:
+        raise ValueError(f"give one file, or two whose rows belong together; got {len(a.files)}.")
+    report = encode_files(*[*a.files, None][:2], a.out, keys=keys, ks=tuple(a.k), **options)
     print(json.dumps(report) if a.json else report_lines(report))
     return 0
 
@@ -32,7 +34,8 @@ def search(
     "A line for each code found: query, rank, row, similarity, with tabs between."
     from brace_nb.codes.own_embeddings import search_files
 
-    options = dict(encoder=a.encoder, modality=a.modality, top=a.top, key=a.key)
+    names = "encoder", "modality", "top", "key", "coded", "rescore", "shortlist"
+    options = {name: getattr(a, name) for name in names}
     rows, similar = search_files(a.codes, a.queries, **options)
     print("query\trank\trow\tsimilarity")
     for query, (found, scores) in enumerate(zip(rows.tolist(), similar.tolist())):
@@ -45,12 +48,12 @@ _FILE = ".npy, .npz, .safetensors or .parquet; one embedding a row"
 _ENCODE = {
     "out": (str, "codes", "FOLDER", "folder to write (default: codes)"),
     "owner": (str, None, "FILE", "image row of each text, .npy or one a line (default: text i, image i)"),
-    "preset": (str, "auto", "NAME", "auto (default: what is best), best, few (at most 20 bits) or post"),
+    "preset": (str, "auto", "NAME", "auto (default: what is best), sign, rotation, pq, best, few or post"),
     "bits": (int, None, "D", "dimensions of a code (default: 256, few 512)"),
     "active": (int, None, "K", "active bits of every code at most"),
     "form": (str, "packed", "FORM", "packed (.npy, default), indices (.parquet) or tokens (.txt)"),
-    "held": (float, 0.1, "SHARE", "share of the images to measure with (default: 0.1)"),
-    "epochs": (int, None, "N", "default: the preset's, at most 4,000 steps"),
+    "held": (float, 0.1, "SHARE", "share of the rows to measure with (default: 0.1)"),
+    "epochs": (int, None, "N", "default: the preset's, at most 4,000 steps; 0: none"),
     "seed": (int, 0, "N", "of the split and the training"),
 }
 _SEARCH = {
@@ -58,6 +61,8 @@ _SEARCH = {
     "modality": (str, "text", "KIND", "what the queries are: text (default) or image"),
     "encoder": (str, None, "FILE", "the encoder (default: encoder.safetensors beside the codes)"),
     "key": (str, None, "KEY", "name of the matrix of queries"),
+    "rescore": (str, None, "FILE", "the embeddings that were encoded: order a shortlist by their cosine"),
+    "shortlist": (int, 10, "N", "times --top codes are looked at again (default: 10)"),
 }
 
 # %% ../../nbs/2_codes/10a_commands.ipynb #0bcc5a05
@@ -70,16 +75,16 @@ def add_code_commands(
     add,  # Called as add(name, function, help): a parser for one command
 ) -> None:
     "Put `encode` and `search` on a command line."
-    c = add("encode", encode, "codes of your own embeddings: fit, report on pairs held out, save, encode")
-    c.add_argument("images", metavar="IMAGES", help=_FILE)
-    c.add_argument("texts", metavar="TEXTS", help="the same for the texts; row i belongs to image i")
+    c = add("encode", encode, "codes of your own embeddings: fit, report on rows held out, save, encode")
+    c.add_argument("files", nargs="+", metavar="FILE", help=f"{_FILE}; two: row i belongs to row i")
     c.add_argument("--keys", nargs="+", default=[], metavar="KEY", help="names of the two matrices")
     c.add_argument("-k", type=int, nargs="+", default=[1, 5, 10], help="list lengths of retrieval")
     c.add_argument("--json", action="store_true", help="one JSON object")
     _options(c, _ENCODE)
     c.set_defaults(streams=True)
-    c = add("search", search, "the nearest of saved codes for embeddings of the other modality, as a table")
+    c = add("search", search, "the nearest of saved codes for embeddings that ask, as a table")
     c.add_argument("codes", metavar="CODES", help="what `encode` wrote: .npy, .parquet or .txt")
     c.add_argument("queries", metavar="QUERIES", help=_FILE)
+    c.add_argument("--coded", action="store_true", help="make codes of the queries too")
     _options(c, _SEARCH)
     c.set_defaults(streams=True)

@@ -9,7 +9,9 @@ import json
 
 import numpy as np
 
-from .packing import code_array, packed_rows, read_words
+from .float_queries import float_rows, float_similarity, nearest_by_floats, rescored
+from .packing import code_array, code_width, packed_rows, read_words
+from .projection import binarize
 from .similarity import CODE_MEASURES, all_pairs, nearest_by_count, nearest_by_product
 from brace_nb.core import (
     array,
@@ -19,13 +21,14 @@ from brace_nb.core import (
     like,
     one_of,
     save_tensors,
+    share,
     size,
     thread_count,
 )
-from ..core.files import reading
+from ..core.files import check_seal, reading
 
 # %% auto #0
-__all__ = ['nearest', 'CodeIndex']
+__all__ = ['second_look', 'nearest', 'CodeIndex']
 
 # %% ../../nbs/2_codes/04_index.ipynb #915f89cf
 def _check_k(k, codes):
@@ -33,21 +36,42 @@ def _check_k(k, codes):
         raise ValueError(f"k must be in 1..{codes}, the number of codes; got {k}. Ask for fewer neighbors.")
 
 
-@checked(codes=array("n W"), k=size, measure=one_of(CODE_MEASURES), dim=size)
+def second_look(
+    queries,  # Of the search
+    rescore,  # Vectors, or (queries, vectors)
+) -> tuple:  # Queries of floats, and vectors
+    "What a second look compares."
+    asked, vectors = rescore if isinstance(rescore, tuple) else (queries, rescore)
+    if not as_tensor(asked, "rescore").is_floating_point():
+        raise ValueError(
+            "a second look needs queries of floats; got codes. Give rescore=(float queries, vectors)."
+        )
+    return asked, vectors
+
+
+@checked(codes=array("n W"), k=size, measure=one_of(CODE_MEASURES), dim=size, shortlist=size)
 def nearest(
-    queries,  # Codes, bool (Q, D) or packed, uint8 (Q, bytes)
+    queries,  # Codes, bool (Q, D) or packed, uint8 (Q, bytes), or floats (Q, D)
     codes,  # Codes to search, bool (n, D) or packed, uint8 (n, bytes)
     k: int = 10,  # Neighbors per query, 1..n
-    measure="jaccard",  # A key of `CODE_MEASURES`
+    measure="jaccard",  # A key of `CODE_MEASURES`; of floats the cosine with what its codes stand for
     dim: int = None,  # D, when the codes are packed and D is no multiple of 8
+    rescore=None,  # Vectors of the codes (n, F), or (queries (Q, F), vectors): order a shortlist by cosine
+    shortlist: int = 10,  # Times k codes are looked at again
 ) -> tuple:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k), best first
     "Exact k nearest codes; the earlier row wins a tie."
     q, c, how = as_tensor(queries, "queries"), as_tensor(codes, "codes"), CODE_MEASURES[measure]
     _check_k(k, len(c))
-    if how.kernel is None or q.is_cuda and c.is_cuda:
+    if rescore is not None:
+        asked, vectors = second_look(queries, rescore)
+        rows, _ = nearest(queries, codes, min(len(c), k * shortlist), measure, dim)
+        return rescored(asked, vectors, rows, k)
+    if q.is_floating_point():
+        rows, best = nearest_by_floats(q, c, code_width(c, dim), k, how)
+    elif how.kernel is None or q.is_cuda and c.is_cuda:
         rows, best = nearest_by_product(q, c, k, measure, dim)
     else:
-        rows, best = nearest_by_count(*read_words(q, c, dim), k, how)
+        rows, best = nearest_by_count(*read_words(queries, codes, dim), k, how)
     return like(rows, queries), like(best, queries)
 
 # %% ../../nbs/2_codes/04_index.ipynb #a62025fb
@@ -95,10 +119,13 @@ def _has_graph(value, name):
     one_of([key for key, known in CODE_MEASURES.items() if known.graph])(value, name)
 
 
+_SIZES = ("dim", "connectivity", "expansion_add", "expansion_search", "threads", "k", "shortlist")
+
+
+@checked(metric=_has_graph, **dict.fromkeys(_SIZES, size), similarity=share)
 class CodeIndex:
     "Codes under ids, searched by Jaccard or Hamming similarity, exactly or through a usearch graph."
 
-    @checked(dim=size, metric=_has_graph, threads=size)
     def __init__(
         self,
         dim: int,  # D, dimensions of a code
@@ -144,7 +171,7 @@ class CodeIndex:
         ids,  # Integers in the index, (n,)
     ):  # The index itself
         "Take codes out of the index; all or, after an error, none."
-        gone = _read_ids(ids, len(as_tensor(ids, "ids")))
+        gone = _read_ids(ids, as_tensor(ids, "ids").numel())
         unknown = np.setdiff1d(gone, self.ids)
         if len(unknown):
             raise ValueError(
@@ -178,37 +205,60 @@ class CodeIndex:
         among = as_tensor(among, "among").detach().cpu().numpy()
         if among.dtype == bool and among.shape != self.ids.shape:
             raise ValueError(f"a mask needs one entry for each of the {len(self)} ids; got {among.shape}.")
+        if among.dtype.kind not in "biu":
+            raise ValueError(f"among must be whole numbers, the ids, or a mask of bool; got {among.dtype}.")
         return among if among.dtype == bool else np.isin(self.ids, among)
 
     def search(
         self,
-        codes,  # Queries, bool (Q, D) or packed, uint8 (Q, ceil(D/8))
+        codes,  # Queries: bool (Q, D), packed, uint8 (Q, ceil(D/8)), or floats (Q, D)
         k: int = 10,  # Neighbors per query
         exact: bool = True,  # Compare with all codes, or ask the graph
         among=None,  # Search only these: ids, or a bool mask over `index.ids`; exactly
+        rescore=None,  # As of `nearest`; the vectors in the order of `index.ids`
+        shortlist: int = 10,  # Times k codes are looked at again, after `rescore` or the graph for floats
     ) -> tuple:  # Ids, int64 (Q, k), and similarities, float32 (Q, k), best first; the lower id wins a tie
         "The k most similar codes; what the graph did not find is id -1 with similarity nan."
-        kept = slice(None) if among is None else self._among(among)
-        ids, stored = self.ids[kept], self.codes[kept]
-        if not len(ids):
+        if not len(self):
             raise ValueError("the index is empty. `add` codes first.")
-        if exact or among is not None:
-            rows, similarity = nearest(code_array(codes), stored, k, self.metric, self.dim)
+        kept = None if among is None else np.flatnonzero(self._among(among))
+        _check_k(k, len(self) if kept is None else len(kept))
+        if rescore is None:
+            rows, similarity = self._found(codes, k, exact, kept, shortlist)
         else:
-            rows, similarity = self._search_graph(packed_rows(codes, self.dim), k)
-        return like(np.where(rows < 0, -1, ids[rows]), codes), like(similarity, codes)
+            asked, vectors = second_look(codes, rescore)
+            several = min(k * shortlist, len(self) if kept is None else len(kept))
+            rows, _ = self._found(codes, several, exact, kept, shortlist)
+            rows, similarity = rescored(asked, vectors, rows, k)
+        return like(np.where(rows < 0, -1, self.ids[rows]), codes), like(similarity, codes)
 
-    def _search_graph(self, queries, k):
+    def _found(self, queries, k, exact, kept, shortlist):
+        "Row numbers and similarities, as arrays."
+        if not exact and kept is None:
+            return self._search_graph(queries, k, shortlist)
+        stored = self.codes if kept is None else self.codes[kept]
+        rows, similarity = nearest(code_array(queries), stored, k, self.metric, self.dim)
+        return rows if kept is None else kept[rows], similarity
+
+    def _search_graph(self, queries, k, shortlist):
         "Rows and exact similarities of what the graph found; -1 and nan where it found less than k."
-        _check_k(k, len(self))
-        found = self.graph.search(queries, k, threads=thread_count())
+        queries, several = code_array(queries), k
+        if floats := queries.dtype.kind == "f":
+            x, several = float_rows(queries, self.dim), min(k * shortlist, len(self))
+            queries = x > 0 if CODE_MEASURES[self.metric].low else binarize(np.maximum(x, 0))
+        packed = packed_rows(queries, self.dim)
+        found = self.graph.search(packed, several, threads=thread_count())
         counts = np.atleast_1d(found.counts) if np.ndim(found.keys) > 1 else np.array([len(found)])
         keys = np.atleast_2d(found.keys).astype(np.int64)
         rows = np.searchsorted(self.ids, keys).clip(max=len(self) - 1)
-        one = self._pairs(queries[:, None], self.codes[rows])[:, 0]
-        missing = np.arange(k) >= counts[:, None]
+        if floats:
+            pairs = zip(x, self.codes[rows])
+            one = np.stack([float_similarity(q[None], c, self.metric, self.dim)[0] for q, c in pairs])
+        else:
+            one = self._pairs(packed[:, None], self.codes[rows])[:, 0]
+        missing = np.arange(several) >= counts[:, None]
         rows, one = np.where(missing, -1, rows), np.where(missing, np.float32("nan"), one)
-        order = np.lexsort((rows, np.where(missing, 2, -one)))
+        order = np.lexsort((rows, np.where(missing, 2, -one)))[:, :k]
         return np.take_along_axis(rows, order, -1), np.take_along_axis(one, order, -1)
 
     @property
@@ -228,12 +278,12 @@ class CodeIndex:
         self,
         path,  # File to write, by custom `.safetensors`
     ):
-        "Write ids, codes and graph into one file; a file that is there is replaced at the end."
+        "Write ids, codes and graph into one file with a digest; a file that is there is replaced at the end."
         tensors = dict(ids=self.ids, codes=self.codes)
         if self._graph is not None:
             tensors["graph"] = np.frombuffer(bytes(self._graph.save()), np.uint8)
         options = json.dumps(dict(dim=self.dim, metric=self.metric, **self.graph_options))
-        save_tensors(path, tensors, dict(format=_FORMAT, version="1", options=options))
+        save_tensors(path, tensors, dict(format=_FORMAT, version="2", options=options), sealed=True)
 
     @classmethod
     def load(
@@ -241,15 +291,17 @@ class CodeIndex:
         path,  # File written by `save`
         mapped: bool = False,  # Leave the codes in the file, read when they are searched
     ) -> CodeIndex:
-        "Read an index back."
+        "Read an index back; every damage is named, for the whole file is read once."
         from safetensors import safe_open
 
-        with reading(path, _EXPECTED) as path, safe_open(path, "np") as file:
-            about = file.metadata() or {}
-            kept = [key for key in file.keys() if not mapped or key == "graph"]
-            tensors = {key: file.get_tensor(key) for key in kept}
-            if about.get("format") != _FORMAT:
-                raise ValueError(f"its header does not name {_FORMAT}")
+        with reading(path, _EXPECTED) as path:
+            with safe_open(path, "np") as file:
+                about = file.metadata() or {}
+                if about.get("format") != _FORMAT:
+                    raise ValueError(f"its header does not name {_FORMAT}")
+                check_seal(path)
+                kept = [key for key in file.keys() if not mapped or key == "graph"]
+                tensors = {key: file.get_tensor(key) for key in kept}
             if mapped:
                 tensors |= {"codes": _mapped(path, "codes"), "ids": _mapped(path, "ids")}
             return cls(**json.loads(about["options"]))._restore(tensors)

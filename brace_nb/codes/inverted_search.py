@@ -9,9 +9,10 @@ from functools import partial
 
 import numpy as np
 
+from .float_queries import float_rows
 from .packing import code_array
 from .similarity import CODE_MEASURES, best_of_parts, best_of_scan
-from ..core import like
+from ..core import as_tensor, checked, like, size
 
 # %% auto #0
 __all__ = ['InvertedIndex']
@@ -39,8 +40,15 @@ def _sparse(codes, dim=None):
     return sparse.csr_array(array).astype(np.float32)
 
 # %% ../../nbs/2_codes/04a_inverted_search.ipynb #97000168
+def _are_floats(queries):
+    "Are they numbers and no codes? A sparse matrix is one of codes."
+    from scipy import sparse
+
+    return not sparse.issparse(queries) and as_tensor(queries, "queries").is_floating_point()
+
+
 class InvertedIndex:
-    "Exact Jaccard search over the lists of the active bits."
+    "Exact search over the lists of the active bits, by codes (Jaccard) or floats (cosine)."
 
     def __init__(
         self,
@@ -51,6 +59,7 @@ class InvertedIndex:
             raise ValueError("an inverted index needs at least one code; got none.")
         self.active = np.asarray(rows.sum(1), np.float32).ravel()
         self.lists = rows.T.tocsr()  # (D, n): a row is the list of a bit
+        self.lists.sort_indices()
 
     def __len__(self):
         return self.lists.shape[1]
@@ -61,27 +70,45 @@ class InvertedIndex:
         lists = self.lists
         return lists.indices.nbytes + lists.indptr.nbytes + lists.data.nbytes + self.active.nbytes
 
+    @checked(k=size)
     def search(
         self,
-        queries,  # Codes, bool (Q, D), or a sparse matrix of ones
+        queries,  # Codes, bool (Q, D), a sparse matrix of ones, or floats (Q, D)
         k: int = 10,  # Neighbors per query, 1..n
     ) -> tuple:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k), best first
         "The ranking of `nearest`; codes that share no bit fill up in the order of their rows."
+        if k > len(self):
+            raise ValueError(f"k must be in 1..{len(self)}, the number of codes; got {k}. Ask for fewer.")
+        way = self._by_floats if _are_floats(queries) else self._by_codes
+        where, best = best_of_parts(*way(queries, k), len(self), k)
+        return like(where, queries), like(best.astype(np.float32, copy=False), queries)
+
+    def _by_codes(self, queries, k):
+        "What to do for a part of the queries and codes, and how many queries there are."
         from brace_nb.codes.similarity_kernels import scan_lists
 
-        if not 1 <= k <= len(self):
-            raise ValueError(f"k must be in 1..{len(self)}, the number of codes; got {k}. Ask for fewer.")
-        asked, (dim, codes), how = (
-            _sparse(queries, self.lists.shape[0]),
-            self.lists.shape,
-            CODE_MEASURES["jaccard"],
-        )
-        lists, active = (self.lists.indptr, self.lists.indices), self.active.astype(np.int32)
+        dim, how = self.lists.shape[0], CODE_MEASURES["jaccard"]
+        asked, active = _sparse(queries, dim), self.active.astype(np.int32)
 
         def work(queries, codes):
             starts = asked.indptr[queries[0] : queries[1] + 1].astype(np.int64)
+            lists = self.lists.indptr, self.lists.indices
             scan = partial(scan_lists, starts, asked.indices, *lists, active, *codes)
             return best_of_scan(scan, np.diff(starts), k, how, dim)
 
-        where, best = best_of_parts(work, asked.shape[0], codes, k)
-        return like(where, queries), like(best, queries)
+        return work, asked.shape[0]
+
+    def _by_floats(self, queries, k):
+        "The same for queries of floats."
+        from brace_nb.codes.float_kernels import scan_lists_by_floats
+
+        x, roots = float_rows(queries, self.lists.shape[0]), np.sqrt(self.active.astype(np.float64))
+        lengths = np.linalg.norm(x, axis=1)[:, None]
+
+        def work(queries, codes):
+            part = x[queries[0] : queries[1]]
+            best, where = np.full((len(part), k), -np.inf), np.full((len(part), k), -1)
+            scan_lists_by_floats(part, self.lists.indptr, self.lists.indices, roots, *codes, best, where)
+            return where, best / lengths[queries[0] : queries[1]]
+
+        return work, len(x)

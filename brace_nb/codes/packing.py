@@ -19,6 +19,8 @@ def code_array(
     codes,  # Codes: tensor, array, list, DataFrame
 ) -> np.ndarray:  # The same values; shares memory with a CPU tensor
     "Codes as an array."
+    if type(codes) is np.ndarray and codes.dtype.kind in "bui" and codes.itemsize == 1:
+        return codes
     return as_tensor(codes, "codes").detach().cpu().numpy()
 
 

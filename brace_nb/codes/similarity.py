@@ -32,6 +32,7 @@ class CodeMeasure(Entry):
     kernel: int | None = None  # Its number in the compiled kernel; None: by products of matrices
     float32_up_to: int = 0  # Dimensions up to which float32 keeps different values apart
     graph: str = ""  # Its name in usearch; empty: no graph searches by it
+    low: int = 0  # What an inactive bit stands for when a float query asks, 0 or -1; an active one: 1
 
 
 def _jaccard(s, union, n, k, dim):
@@ -64,6 +65,7 @@ CODE_MEASURES = Registry(
             kernel=1,
             float32_up_to=4096,
             graph="Hamming",
+            low=-1,
             color="red",
             marker="D",
             line=":",
@@ -218,7 +220,13 @@ def nearest_by_product(
 # %% ../../nbs/2_codes/02_similarity.ipynb #76ca84ce
 _AT_ONCE = 64  # queries of a thread
 _CODES_AT_LEAST = 1 << 16  # of a thread
-_FEW = {0: 1, 1: 3, 2: 0}  # kernel: queries for which it does not pay to lay words side by side
+_HAMMING = 1  # the kernel that needs one count a code
+_FEW = 3  # queries for which the other kernels do not lay words side by side
+
+
+def _nothing(k):
+    "The answer to no query."
+    return np.empty((0, k), np.int64), np.empty((0, k), np.float32)
 
 
 def best_of_parts(
@@ -226,18 +234,20 @@ def best_of_parts(
     queries: int,  # Q
     codes: int,  # n
     k: int,  # Neighbors per query
-) -> tuple[np.ndarray, np.ndarray]:  # Numbers, int64 (Q, k), and similarities, float32 (Q, k)
+) -> tuple[np.ndarray, np.ndarray]:  # Numbers, int64 (Q, k), and similarities (Q, k)
     "Share a search between threads: many queries, or the codes for a few; the earlier code wins a tie."
+    if queries <= _AT_ONCE and codes <= _CODES_AT_LEAST:
+        return work((0, queries), (0, codes)) if queries else _nothing(k)
     each = max(_CODES_AT_LEAST, -(-codes // thread_count())) if queries <= _AT_ONCE else codes
     parts = row_parts(codes, each)
     found = parallel_map(lambda p: work(*p), [(q, c) for q in row_parts(queries, _AT_ONCE) for c in parts])
     if not found:
-        return np.empty((0, k), np.int64), np.empty((0, k), np.float32)
+        return _nothing(k)
     where, best = (np.concatenate(x, 1 if len(parts) > 1 else 0) for x in zip(*found))
     if len(parts) > 1:
         order = np.argsort(-best, axis=-1, kind="stable")[:, :k]
         where, best = np.take_along_axis(where, order, -1), np.take_along_axis(best, order, -1)
-    return where, best.astype(np.float32, copy=False)
+    return where, best
 
 
 def best_of_scan(
@@ -267,14 +277,19 @@ def nearest_by_count(
     how: CodeMeasure,  # With a kernel
 ) -> tuple[np.ndarray, np.ndarray]:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k)
     "Exact k nearest codes by counting bits in threads; the earlier row wins a tie."
-    from brace_nb.codes.similarity_kernels import pairs, scan_blocks, scan_rows
+    from brace_nb.codes.similarity_kernels import pairs, query_form, scan_blocks, scan_rows
 
     active = count_bits(q).sum(-1, dtype=np.int64)
-    few = len(q) <= _FEW[how.kernel] and q.shape[1] > 2
+    few = how.kernel == _HAMMING or len(q) <= _FEW
+    flat, form = c.reshape(-1), query_form(c.shape[1])
 
     def work(queries, codes):
         (i, end), (j, stop) = queries, codes
-        scan = partial(scan_rows if few else scan_blocks, q[i:end], active[i:end], c[j:stop], how.kernel, j)
+        if few:
+            part = flat[j * c.shape[1] : stop * c.shape[1]]
+            scan = partial(scan_rows, q[i:end], active[i:end], part, form, how.kernel, j)
+        else:
+            scan = partial(scan_blocks, q[i:end], active[i:end], c[j:stop], how.kernel, j)
         return best_of_scan(scan, active[i:end], k, how, dim)
 
     def sort(part):  # all similarities at once: for large k this beats insertion
@@ -285,7 +300,8 @@ def nearest_by_count(
         return where, np.take_along_axis(tile[0], where, -1).astype(np.float32)
 
     if k <= 1024:
-        return best_of_parts(work, len(q), len(c), k)
+        where, best = best_of_parts(work, len(q), len(c), k)
+        return where, best.astype(np.float32, copy=False)
     found = parallel_map(sort, row_parts(len(q), max(1, min(64, 2**22 // len(c)))))
     where, best = zip(*found) if found else ([np.empty((0, k), np.int64)], [np.empty((0, k), np.float32)])
     return np.concatenate(where), np.concatenate(best)

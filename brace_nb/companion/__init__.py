@@ -11,9 +11,9 @@ __getattr__, __dir__, __all__ = lazy(
     folders="artifacts derived figures_folder output root run_facts run_folder",
     figures="MAPS PALETTE STYLE WIDTHS save_figure shades style to_csv use_style",
     figure_checks="drawn_in identifiers picture_faults",
-    figure_sentences="Compared compares number_faults sentence_faults",
+    figure_sentences="Compared compares interval_rows number_faults sentence_faults",
     gallery="captions_of read_facts to_gallery write_gallery",
-    plots="band95 direct dots_by_seed grouped_bars heatmap lines_with_band panel",
+    plots="band95 direct dots_by_seed grouped_bars heatmap lines_with_band names_above panel",
     timing="AddedMemory Ratio clock_of measured_on processor take_turns time_ratio",
     conditions=(
         "Interval bootstrap_interval calculate decide independent_difference mean_interval names_in parse "
@@ -21,13 +21,15 @@ __getattr__, __dir__, __all__ = lazy(
     ),
     claims=(
         "APART KINDS VERDICTS gain_over_null holds is_number load_claims measured_text record row_faults "
-        "verdict"
+        "verdict why_undecided"
     ),
     ledger_pages=(
         "agreed by_kind counts judged keep_replication ledger load_replications problems read_rows "
-        "to_index to_page to_text write_ledger"
+        "to_headlines to_index to_page to_text write_ledger"
     ),
+    replication="replication_report",
     ledger_picture="to_picture",
+    evidence="LONG evidence_by_row evidence_folder is_proven keep_evidence read_evidence",
     dependencies="code_closure code_digest imports lazy_table module_of",
     cells="code_cells parameters says",
     experiments=(
@@ -37,7 +39,7 @@ __getattr__, __dir__, __all__ = lazy(
         "DATA PACKAGES accept damaged differences digest fingerprint package_versions reasons_to_run "
         "result_of stale"
     ),
-    public_check="check_public download fetch public_table",
+    public_check="Content OPENED check_public content_of download fetch public_table",
     public_pieces=(
         "Piece asked_for pieces public_data public_file public_folder public_list resources_of why_missing"
     ),

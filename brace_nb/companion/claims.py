@@ -17,7 +17,7 @@ from ..core.files import read_json, read_yaml, write_atomic
 
 # %% auto #0
 __all__ = ['KINDS', 'VERDICTS', 'REQUIRED', 'APART', 'CONDITIONS', 'FIELDS', 'is_number', 'row_faults', 'load_claims', 'holds',
-           'gain_over_null', 'verdict', 'measured_text', 'record']
+           'gain_over_null', 'verdict', 'why_undecided', 'measured_text', 'record']
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c06c2adc
 KINDS = ("claim", "definition", "erratum", "contradiction")
@@ -49,6 +49,7 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
         return [f"is no table of fields but {row!r}"]
     missing, unknown = sorted(REQUIRED - row.keys()), sorted(row.keys() - FIELDS)
     number, judged, repeats = is_number(row), row.get("experiment"), "same_as" in row
+    silent = row.get("kind") == "claim" and judged and "on_miss" not in row
     unmeasured = not judged and not repeats and row.get("verdict") != "not run"
     faults = {
         f"lacks {missing}": missing,
@@ -56,6 +57,7 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
         f"kind {row.get('kind')!r} is none of {KINDS}": row.get("kind") not in KINDS,
         f"verdict {row.get('verdict')!r} is none of {VERDICTS}": row.get("verdict") not in VERDICTS,
         "on_miss is `differs` or `refuted`": row.get("on_miss", "differs") not in ("differs", "refuted"),
+        "a claim says what a miss means (`on_miss`)": silent,
         "a number has a tolerance, a sentence has none": ("tolerance" in row) != number and not repeats,
         "a tolerance has a reason (`why`)": "tolerance" in row and not row.get("why"),
         "a number is judged by its tolerance; `holds` and `measured` are for sentences": number
@@ -93,6 +95,8 @@ def _as_under(id: str, row: dict, profile: str, elsewhere: dict[str, dict]) -> d
     "A row as a profile measures it: by an experiment that needs what only this profile has, or by the usual."
     said = {name: rows[id] for name, rows in elsewhere.items() if id in rows}
     own = said.get(profile, {"experiment": None} if profile in APART else {})
+    if "holds" in own:  # other values are recorded: what reads the usual ones goes with the usual condition
+        row = {k: v for k, v in row.items() if k not in ("gain", *CONDITIONS)}
     if profile in said and (faults := row_faults({k: v for k, v in (row | own).items() if k != "source"})):
         raise ValueError(f"data/under/{profile}.yaml, row {id!r}: " + "; ".join(faults))
     under = {p: s["experiment"] if isinstance(s, dict) else s for p, s in said.items()}
@@ -151,16 +155,40 @@ def gain_over_null(row: dict, measured, null, gained=None) -> Interval:
     "What the claim's cause adds: gain measured minus gain of the null; `gained` when runs were paired."
     if gained is not None:
         return as_interval(gained)
+    if "gain" not in row and not is_number(row):
+        raise ValueError("a sentence with a null says in which amount it is to be better (`gain`); got none.")
+    gain = row.get("gain", f"-abs(x - {row['says']!r})" if is_number(row) else "")
     here, there = (value if isinstance(value, dict) else dict(x=value) for value in (measured, null))
-    return independent_difference(calculate(row["gain"], here), calculate(row["gain"], there))
+    return independent_difference(calculate(gain, here), calculate(gain, there))
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c25188fc
-def _stopped(row: dict, measured) -> bool:
-    "Did an arm not learn, or was the positive control not seen?"
-    named = [row[name] for name in ("learned", "control") if name in row]
-    return any(decide(condition, measured) is not True for condition in named)
+def _stopped(row: dict, measured) -> str:
+    "Which arm did not learn, or which control was not seen; empty when all is well."
+    stops = dict(learned="an arm has not learned", control="the positive control is not seen")
+    return next((why for k, why in stops.items() if k in row and decide(row[k], measured) is not True), "")
 
 
+def _judge(row: dict, measured, null, gained) -> tuple[str, str]:
+    "The verdict, and the cause when it is `undecided`."
+    answer = holds(row, measured)
+    if row["kind"] != "claim":
+        return {True: "checked", False: "failed", None: "undecided"}[
+            answer
+        ], "the uncertainty covers the threshold"
+    values = measured if isinstance(measured, dict) else dict(x=measured)
+    if answer is None:
+        return "undecided", "the uncertainty covers the threshold"
+    if why := _stopped(row, values):
+        return "undecided", why
+    if not answer:
+        seen = "power" not in row or decide(row["power"], values)
+        return (row.get("on_miss", "differs") if seen else "undecided"), "the study could not have seen it"
+    if null is None:
+        return "reproduced", ""
+    more = gain_over_null(row, measured, null, gained).low > 0
+    return ("reproduced" if more else "undecided"), "the cause adds nothing to its null that could be seen"
+
+# %% ../../nbs/7_companion/03_claims.ipynb #3c0a11f1
 def verdict(
     row: dict,  # A row of `load_claims`
     measured,  # A number or (low, middle, high); for sentences a dict of named values
@@ -168,20 +196,13 @@ def verdict(
     gained=None,  # (low, middle, high) of gain measured minus gain of the null, paired over seeds
 ) -> str:  # One of `VERDICTS`
     "Judge a measurement, and what it adds to its null, by the row."
-    answer = holds(row, measured)
-    if row["kind"] != "claim":
-        return {True: "checked", False: "failed", None: "undecided"}[answer]
-    values = measured if isinstance(measured, dict) else dict(x=measured)
-    if answer is None or _stopped(row, values):
-        return "undecided"
-    if not answer:
-        seen = "power" not in row or decide(row["power"], values)
-        return row.get("on_miss", "differs") if seen else "undecided"
-    if null is None:
-        return "reproduced"
-    if "gain" not in row:  # a row of the former rule: its null must fail
-        return "undecided" if holds(row, null) else "reproduced"
-    return "reproduced" if gain_over_null(row, measured, null, gained).low > 0 else "undecided"
+    return _judge(row, measured, null, gained)[0]
+
+
+def why_undecided(row: dict, measured, null=None, gained=None) -> str:  # Empty for other verdicts
+    "The cause of an `undecided` verdict, in words."
+    found, why = _judge(row, measured, null, gained)
+    return why if found == "undecided" else ""
 
 # %% ../../nbs/7_companion/03_claims.ipynb #ca12ae1c
 def _plain(value):
@@ -253,7 +274,7 @@ def record(
     row, measured, null, gained = _row(id), _plain(measured), _plain(null), _paired(_plain(gained))
     if row["needs"] == "nothing" and _uncertain(measured):
         raise ValueError(f"row {id!r} needs nothing: arithmetic has no interval; got {measured!r}.")
-    if gained is not None and (null is None or "gain" not in row):
+    if gained is not None and (null is None or not (is_number(row) or "gain" in row)):
         raise ValueError(f"row {id!r}: `gained` is what `gain` adds to a null; one of both is missing.")
     result = verdict(row, measured, null, gained)
     measured_text(row, measured)

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 
 from .. import __version__
+from .claims import KINDS, VERDICTS
 from ..core.files import printable
 
 # %% auto #0
@@ -81,10 +83,16 @@ def _claims(a) -> int:
     if not path.exists():
         cure = f"`make figures PROFILE={a.profile}` writes it"
         raise FileNotFoundError(f"no ledger at {path.relative_to(root())}; {cure}.")
-    rows = [r for r in read_rows(path) if r["id"].startswith(a.id)]
+    section = re.compile(rf"(?<![\w.]){re.escape(a.section)}", re.IGNORECASE)
+    rows = [r for r in read_rows(path) if r["id"].startswith(a.id) and section.search(str(r["where"]))]
+    rows = [r for r in rows if a.source in ("", r["source"]) and a.kind in ("", r["kind"])]
+    rows = [r for r in rows if r.get("headline") or not a.headlines]
     if not rows:
-        raise ValueError(f"the ledger has no row whose id begins with {a.id!r}.")
-    print(to_text([r for r in rows if a.verdict in ("", r["verdict"])]))
+        asked = {k: v for k in ("id", "source", "section", "kind") if (v := getattr(a, k))}
+        raise ValueError(
+            f"the ledger has no row of {asked or 'this choice'}; `brace-nb claims` prints all rows."
+        )
+    print(to_text([r for r in rows if a.verdict in ("", r["verdict"])], says=True))
     wrong = problems(rows) if a.check else []
     for line in wrong:
         print(f"! {line}", file=sys.stderr)
@@ -142,6 +150,21 @@ def _sweep(a) -> int:
     print(f"{len(table)} of {runs} runs: {os.path.splitext(a.study)[0]}/runs.csv")
     return 0
 
+# %% ../../nbs/7_companion/12_cli.ipynb #0adee77c
+def _train(a) -> int:
+    from brace_nb.grounding import table_text, train_table
+
+    names = "epochs", "patience", "held", "batch_size", "embed_dim", "image_size", "loss", "measure"
+    options = {name: getattr(a, name) for name in (*names, "learning_rate", "label", "seed")}
+    try:
+        made = train_table(a.table, a.out, resume=not a.anew, progress=not a.quiet, **options)
+    except KeyboardInterrupt as end:
+        said = "the same command goes on from there" if str(end) else "nothing is half-written"
+        return _say(f"interrupted; {said}.", 128 + signal.SIGINT)
+    print(table_text(made.rows))
+    print(f"weights of step {made.best}, embeddings of all rows and the report: {made.folder}/report.html")
+    return 0
+
 # %% ../../nbs/7_companion/12_cli.ipynb #030259b5
 def _readme(a) -> int:
     from brace_nb.companion.pages import write_pages
@@ -155,7 +178,6 @@ _PROFILE = ("--profile NAME", str, "cpu", "smoke, cpu (default), long, gpu or pa
 _CLUSTER = ("--snakemake-profile DIR", str, "", "for clusters: a Snakemake profile: data/profiles/slurm")
 _ACCEPTED = "fail when a ledger row is unmeasured or its verdict is not the accepted one"
 _COLUMN = " COLUMN|FILE"
-_VERDICTS = ["", "reproduced", "differs", "refuted", "not run"]
 
 
 def _add(commands, name: str, function, help: str, options: list = ()) -> argparse.ArgumentParser:
@@ -178,7 +200,7 @@ _COMMANDS = {  # Name -> function, what it does
     "list": (_list, "list the experiments: measured seconds, ledger rows, state"),
     "compare": (_compare, "how many pictures, numbers and verdicts are as committed, and which moved"),
     "claims": (_claims, "print the ledger"),
-    "readme": (_readme, "write README.md, CONTENTS.md and RUNNING.md from their notebooks"),
+    "readme": (_readme, "write the pages that are notebooks: README.md, the hour, the reports"),
     "job": (_job, "run one experiment in this process (what Snakemake calls)"),
     "paper": (_paper, "check: what the profile `paper` needs in a folder, what is there, what is missing"),
     "binarize": (_binarize, "binary (or ternary) codes of embeddings in a file, streamed"),
@@ -186,6 +208,7 @@ _COMMANDS = {  # Name -> function, what it does
         _evaluate,
         "report on your own embeddings: retrieval, geometry, CKA and, with labels, probes",
     ),
+    "train": (_train, "train an encoder for each column of a table of your own, with a report"),
     "sweep": (_sweep, "train encoders with drawn hyperparameters, or go on where a study is"),
 }
 _OPTIONS = {
@@ -207,7 +230,11 @@ _OPTIONS = {
     "claims": [
         _PROFILE,
         ("--id", str, "", "only ids that begin so"),
-        ("--verdict", _VERDICTS, "", "only rows of this verdict"),
+        ("--source", str, "", "only this source: brace, sbrace, notes, thesis_2 ... thesis_7, project"),
+        ("--section", str, "", "only rows whose place begins a word so, as 5.9 or Table 6.8"),
+        ("--kind", ["", *KINDS], "", "only rows of this kind"),
+        ("--verdict", ["", *VERDICTS], "", "only rows of this verdict"),
+        ("--headlines", bool, False, "only the rows that tell what holds of a source"),
         ("--check", bool, False, _ACCEPTED),
     ],
     "readme": [("--check", bool, False, "fail when a page is out of date")],
@@ -238,8 +265,35 @@ _OPTIONS = {
         ("--seed", int, 0, "of samples, splits and controls"),
         ("--json", bool, False, "one JSON object"),
     ],
+    "train": [
+        (
+            "table TABLE.csv",
+            str,
+            None,
+            "a column a view: paths of pictures, or texts; data/examples/names.csv",
+        ),
+        ("--out FOLDER", str, "trained", "weights, embeddings and report (default: trained); goes on there"),
+        ("--epochs N", int, 30, "at most (default: 30)"),
+        ("--patience N", int, 5, "epochs without a better score before it stops (default: 5)"),
+        ("--held SHARE", float, 0.1, "of the rows to choose weights with, and as many to report on (0.1)"),
+        ("--batch_size B", int, None, "rows of a step (default: 64, or a quarter of the rows)"),
+        ("--embed_dim D", int, 128, "width of the embeddings (default: 128)"),
+        ("--image_size S", int, 32, "side of pictures in pixels (default: 32)"),
+        ("--loss", ["pairs", "axis", "slice", "sigmoid"], "pairs", "what is contrasted (default: pairs)"),
+        ("--measure NAME", str, "pairwise", "similarity of n embeddings (default: pairwise)"),
+        ("--learning_rate R", float, 1e-3, "of AdamW (default: 0.001)"),
+        ("--label COLUMN", str, "label", "classes, for probes only (default: label)"),
+        ("--seed N", int, 0, "of split, weights and batches"),
+        ("--anew", bool, False, "start over, whatever the folder holds"),
+        ("--quiet", bool, False, "no progress bar"),
+    ],
     "sweep": [
-        ("study STUDY.yaml", str, None, "data, factors and number of runs (grounding/16_sweeps)"),
+        (
+            "study STUDY.yaml",
+            str,
+            None,
+            "data, factors and number of runs; an example: data/examples/study.yaml",
+        ),
         ("--part I/N", str, "", "only every N-th run, from the I-th, from 0"),
         ("--parts", int, 0, "make the runs in so many Snakemake jobs"),
         ("--cores", int, 1, "jobs at once on this machine"),
@@ -248,16 +302,21 @@ _OPTIONS = {
 }
 
 # %% ../../nbs/7_companion/12_cli.ipynb #bd173201
+_IN_A_CLONE = ("figures", "list", "compare", "claims", "readme", "job", "paper")
+
+
 def parser() -> argparse.ArgumentParser:
     "The commands and their options."
     from brace_nb.codes import add_code_commands
 
     about = "Regenerate the figures, read the ledger, make codes of your own embeddings or evaluate them."
-    p = argparse.ArgumentParser("brace-nb", description=about)
+    end = "Commands marked (clone) work in a clone of the project; the others need the package alone."
+    p = argparse.ArgumentParser("brace-nb", description=about, epilog=end)
     p.add_argument("--version", action="version", version=f"brace-nb {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
     for name, (function, help) in _COMMANDS.items():
-        _add(commands, name, function, help, _OPTIONS[name])
+        where = " (clone)" if name in _IN_A_CLONE else ""
+        _add(commands, name, function, help + where, _OPTIONS[name])
     add_code_commands(partial(_add, commands))
     return p
 
@@ -312,6 +371,10 @@ def _run(a) -> int:
         return _enough()
     except KeyboardInterrupt:
         return _say("interrupted; nothing is half-written.", 128 + signal.SIGINT)
+    except ModuleNotFoundError as error:
+        if os.environ.get("BRACE_NB_TRACEBACK") or "in the extra" not in str(error):
+            raise
+        return _say(str(error), 2)
     except (ValueError, OSError, RuntimeError, MemoryError) as error:
         if os.environ.get("BRACE_NB_TRACEBACK"):
             raise

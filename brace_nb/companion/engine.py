@@ -15,6 +15,7 @@ from ..core import clusters
 from ..core.files import write_atomic
 from brace_nb.companion import (
     comparison,
+    evidence,
     experiments,
     processes,
     public_pieces,
@@ -198,16 +199,30 @@ def _publish_all(chosen: dict[str, Experiment], profile: str, only: str, code: i
     for e in chosen.values():
         if result_of(e) and not damaged(e):
             publishing.publish(e)
+            if profile == evidence.LONG:
+                evidence.keep_evidence(e)
     if not only and code == 0:
         publishing.forget_lost(profile)
     return publishing.collect(profile)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #f4d7f458
+def _unproven(chosen: dict[str, Experiment], reasons: dict[str, list[str]]) -> dict[str, list[str]]:
+    "Without experiments whose evidence is committed, and without those that only they need."
+    known, wanted = evidence.read_evidence(), set()
+    for name in reversed([n for n in chosen if n in reasons]):
+        used = any(name in chosen[n].needs for n in wanted)
+        if used or chosen[name].claims and not evidence.is_proven(chosen[name], known):
+            wanted.add(name)
+    return {name: why for name, why in reasons.items() if name in wanted}
+
+
 def _plan(chosen: dict[str, Experiment], profile: str, force: bool, say) -> dict[str, list[str]]:
     "Which of the chosen experiments have to run, and why."
     for e in chosen.values():
         runs.swap(e)
     reasons = {name: ["forced"] for name in chosen} if force else stale(chosen)
+    if profile == evidence.LONG and not force:
+        reasons = _unproven(chosen, reasons)
     say(f"{len(chosen)} experiments, profile {profile}: {len(reasons) or 'nothing'} to run", flush=True)
     return reasons
 
@@ -226,6 +241,8 @@ def _choose(profile: str, only: str) -> tuple[dict[str, Experiment], dict[str, s
     found = experiments.find_experiments(profile, broken)
     if experiments.load_profile(profile).apart:
         found = experiments.without(found, public_pieces.unmet(found), broken)
+    if profile == evidence.LONG and not only:  # a night is for what it is given, and for what this needs
+        only = ",".join(n for n in experiments.load_profile(profile).experiments if n in found)
     chosen = experiments.select(found, only, broken)
     return chosen, {n: why for n, why in broken.items() if experiments.chosen_by(n, only)}
 

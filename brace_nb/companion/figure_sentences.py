@@ -4,13 +4,14 @@
 
 # %% ../../nbs/7_companion/01c_figure_sentences.ipynb #f1d00003
 from __future__ import annotations
+
 import re
 from typing import NamedTuple
 
 REPLICATES = ("seed", "seeds", "run", "runs", "draw", "repeat")  # Columns that tell repetitions apart
 
 # %% auto #0
-__all__ = ['REPLICATES', 'Compared', 'compares', 'number_faults', 'sentence_faults']
+__all__ = ['REPLICATES', 'Compared', 'compares', 'number_faults', 'sentence_faults', 'interval_rows']
 
 # %% ../../nbs/7_companion/01c_figure_sentences.ipynb #f1d00005
 class Compared(NamedTuple):
@@ -57,18 +58,20 @@ def _cells(table) -> dict[str, set[str]]:
 
 def _series_faults(sentence: str, series: tuple, texts: list[str], tables: list) -> list[str]:
     "Compared series that the picture or the numbers lack, and what stands beside them unseen."
-    columns = [words for table in tables for words in _cells(table).items()]
-    every = {w for _, words in columns for w in words}
+    every = {w for table in tables for words in _cells(table).values() for w in words}
     unseen = [s for s in series if not _written(s, texts)]
     unknown = [
         s for s in series if not any(_begins(w, _plain(s)) or _begins(_plain(s), w) for w in every if w)
     ]
     faults = [f"{sentence!r} compares {s!r}, which the picture does not show" for s in unseen]
     faults += [f"the picture shows {s!r}, which its numbers lack" for s in unknown]
-    names = {_plain(s) for s in series}
-    beside = {w for column, words in columns if column and words & names for w in words - names}
-    left_out = [w for w in sorted(beside) if w and not _written(w, texts)]
-    return faults + [f"{w!r} is in the numbers beside {series[0]!r} and not in the picture" for w in left_out]
+    names, left_out = {_plain(s) for s in series}, set()
+    for table in tables:
+        text = [words for column, words in _cells(table).items() if column]
+        holding = max(text, key=lambda words: len(words & names), default=set())
+        left_out |= {w for w in holding - names if holding & names and w and not _written(w, texts)}
+    unseen = sorted(left_out)
+    return faults + [f"{w!r} is in the numbers beside {series[0]!r} and not in the picture" for w in unseen]
 
 # %% ../../nbs/7_companion/01c_figure_sentences.ipynb #f1d00009
 def _spread_drawn(fig) -> bool:
@@ -151,3 +154,13 @@ def sentence_faults(
             faults += _series_faults(sentence, found.series, [t for t in texts if t], tables)
             faults += _spread_faults(sentence, fig, tables)
     return faults + number_faults(alt, tables)
+
+# %% ../../nbs/7_companion/01c_figure_sentences.ipynb #f1d00015
+def interval_rows(
+    found: dict,  # Words -> (low, mean, high), or an `Interval`
+):  # DataFrame with the columns what, low, mean, high
+    "Intervals that a text tells, as rows of the numbers."
+    import pandas as pd
+
+    ends = {k: (v.low, v.middle, v.high) if hasattr(v, "middle") else tuple(v) for k, v in found.items()}
+    return pd.DataFrame([(k, *v) for k, v in ends.items()], columns=["what", "low", "mean", "high"])

@@ -9,7 +9,8 @@ import json
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from .claims import KINDS, VERDICTS, load_claims, measured_text, verdict
+from .claims import KINDS, VERDICTS, load_claims, measured_text, verdict, why_undecided
+from .evidence import evidence_by_row
 from .experiments import load_profile
 from .folders import root
 from .gallery import read_facts, write_gallery
@@ -18,12 +19,15 @@ from ..core.files import read_json, write_atomic
 
 # %% auto #0
 __all__ = ['judged', 'agreed', 'load_replications', 'keep_replication', 'ledger', 'problems', 'counts', 'by_kind', 'to_text',
-           'to_page', 'to_index', 'read_rows', 'write_ledger']
+           'to_page', 'to_headlines', 'to_index', 'read_rows', 'write_ledger']
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #9a3c0008
 def judged(row: dict, record: dict) -> dict:  # verdict, text, and null_text where there is a null
     "Verdict and words for what was recorded; ValueError when it does not fit the row."
-    found = dict(verdict=verdict(row, record["measured"], record.get("null"), record.get("gained")))
+    given = (row, record["measured"], record.get("null"), record.get("gained"))
+    found = dict(verdict=verdict(*given))
+    if why := why_undecided(*given):
+        found["cause"] = why
     found["text"] = measured_text(row, record["measured"])
     if record.get("null") is not None:
         found["null_text"] = measured_text(row, record["null"])
@@ -44,7 +48,8 @@ def agreed(
                 against[name] = f"{other['text']} ({other['verdict']})"
     if not against:
         return found
-    return found | dict(verdict="undecided", alone=found["verdict"], elsewhere=against)
+    why = found.get("cause", "a run with other seeds comes to another verdict")
+    return found | dict(verdict="undecided", alone=found["verdict"], elsewhere=against, cause=why)
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #9a3c0014
 _ALIKE = ("nothing", "timing")  # a proof is the same everywhere, a clock nowhere
@@ -74,19 +79,36 @@ def keep_replication(
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #c83a1f55
 _EMPTY = dict(measured=None, null=None, gained=None, note="")
 _SAID = ("kind", "source", "where", "says", "unit", "tolerance", "test", "needs", "experiment")
-_SHOWN = ("text", "verdict", "null_text", "note")  # what a repeating row shows of the row that it repeats
+_SHOWN = (
+    "text",
+    "verdict",
+    "null_text",
+    "note",
+    "cause",
+)  # a repeating row shows these
 
 
-def _entry(id: str, row: dict, record: dict, elsewhere: dict) -> dict:
+def _by_evidence(row: dict, record: dict, proof: dict) -> dict:
+    "The verdict of a long run; `moved` tells a run of this clone that decides otherwise."
+    found = judged(row, proof) | {k: proof.get(k) for k in _EMPTY} | dict(seeds=proof.get("seeds"))
+    here = judged(row, record) if record["measured"] is not None else found
+    if here["verdict"] in (found["verdict"], "undecided"):
+        return found
+    return found | dict(moved=f"{here['text']} ({here['verdict']})")
+
+# %% ../../nbs/7_companion/04_ledger_pages.ipynb #5e11ab0c
+def _entry(id: str, row: dict, record: dict, elsewhere: dict, proof: dict | None) -> dict:
     "A row of the ledger: what the source says, what we measured, the verdict of the two as they stand."
     entry = dict(id=id) | {key: row.get(key) for key in _SAID} | dict(accepted=row["verdict"])
     entry |= dict(text=None, verdict="not run")
     entry |= {k: row[k] for k in ("under", "headline", "same_as") if k in row} | {
         k: record.get(k) for k in _EMPTY
     }
-    if record["measured"] is None:
-        return entry
     try:
+        if proof is not None:
+            return entry | _by_evidence(row, record, proof)
+        if record["measured"] is None:
+            return entry
         return entry | agreed(row, judged(row, record), elsewhere)
     except ValueError as error:
         return entry | _EMPTY | dict(note=f"{error} Run {row['experiment']} again.")
@@ -96,12 +118,15 @@ def ledger(
     claims: dict[str, dict],  # Rows of `load_claims`
     records: dict[str, dict],  # Id -> {measured, null, note}
     replications: dict[str, dict] | None = None,  # Course -> id -> {measured, null}
+    evidence: dict[str, dict] | None = None,  # Id -> {measured, null, seeds}: what long runs measured
 ) -> list[dict]:  # One row each, in the order of the claims
-    "Join what the sources say with what we measured, here and with other seeds."
+    "Join what the sources say with what we measured: in a long run, or here and with other seeds."
     kept = {id: records.get(id, _EMPTY) if row["experiment"] else _EMPTY for id, row in claims.items()}
     others = (replications or {}).items()
     elsewhere = {id: {name: rows[id] for name, rows in others if id in rows} for id in claims}
-    rows = {id: _entry(id, row, kept[id], elsewhere[id]) for id, row in claims.items()}
+    rows = {
+        id: _entry(id, row, kept[id], elsewhere[id], (evidence or {}).get(id)) for id, row in claims.items()
+    }
     for row in [r for r in rows.values() if "same_as" in r]:
         row |= {k: rows[row["same_as"]][k] for k in _SHOWN if k in rows[row["same_as"]]}
     return list(rows.values())
@@ -113,6 +138,8 @@ def problems(rows: list[dict], exact_only: bool = False) -> list[str]:  # Empty 
     said = [r for r in rows if r["measured"] is not None or "same_as" in r]
     judged = [r for r in said if r["needs"] == "nothing" or not exact_only]
     why = {r["id"]: r["note"] or f"experiment {r['experiment']} did not record it" for r in silent}
+    moved = {r["id"]: r["moved"] for r in rows if "moved" in r}
+    why |= {id: f"moved: here {told}, against the verdict of the long run" for id, told in moved.items()}
     return [f"{id}: {what}" for id, what in why.items()] + [
         f"{r['id']}: verdict is now {r['verdict']!r}, data/claims/{r['source']}.yaml accepts "
         f"{r['accepted']!r} (measured {r['text']})"
@@ -151,9 +178,14 @@ def _summary(rows: list[dict]) -> str:
     return f"{len(rows)} rows: " + "; ".join(parts)
 
 
-def to_text(rows: list[dict]) -> str:
-    "The ledger for a terminal: a line a row, then the counts."
-    lines = [f"{r['verdict']:10}  {r['id']:38}  {_short(_cell(r['text']))}" for r in rows]
+def to_text(rows: list[dict], says: bool = False) -> str:
+    "The ledger for a terminal: a line a row (and one with what the source says), then the counts."
+    lines = []
+    for r in rows:
+        lines.append(f"{r['verdict']:10}  {r['id']:38}  {_short(_cell(r['text']))}")
+        if says:
+            unit = f" {r['unit']}" if r["unit"] else ""
+            lines.append(f"{'':10}  {_short(_cell(r['says']) + unit, 150)} ({_cell(r['where'])})")
     return "\n".join([*lines, _summary(rows)])
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #3acf9b7a
@@ -162,10 +194,11 @@ _HEAD = """# Ledger
 Generated by `make figures` from data/claims and the experiments' measurements; not edited by hand.
 
 A **claim** of a source can come out either way. `reproduced`: within the stated tolerance, or the sentence \
-holds, and not where nothing was learned. `differs`: not so on our data or at our scale. `refuted`: shown \
-wrong by proof, arithmetic or a counterexample in the source's own domain. `undecided`: the uncertainty \
-covers the threshold, the statement holds as well where nothing was learned, or a run with other \
-seeds comes to another verdict. `not run`: needs what this profile does not have.
+holds, and what it credits adds to the same measurement without it (the null). `differs`: not so on our data \
+or at our scale, in a study that could have seen it. `refuted`: shown wrong by proof, arithmetic or a \
+counterexample in the source's own domain. `undecided`: the uncertainty covers the threshold, the cause adds \
+nothing to its null, an arm has not learned, the study could not have seen it, or a run with other seeds \
+comes to another verdict. `not run`: needs what this profile does not have.
 
 A **definition** is what a source defines, or follows from that; an **erratum** is ours: the source prints \
 something wrong and the row proves the correction; a **contradiction** lies inside the source. These three \
@@ -191,6 +224,8 @@ def _found(r: dict) -> str:
         return _cell(r["note"]) or f"needs {_cell(r['needs'])}{who}"
     null = f"<br>null: {_cell(r['null_text'])}" if r.get("null_text") else ""
     note = f"<br>{_cell(r['note'])}" if r["note"] else ""
+    note += f"<br>long run, {r['seeds']} seeds" if r.get("seeds") else ""
+    note += f"<br>moved: here {_cell(r['moved'])}" if "moved" in r else ""
     repeats = f"<br>repeats `{r['same_as']}`, and is counted there" if "same_as" in r else ""
     others = "".join(f"<br>on {_cell(p)}: {_cell(text)}" for p, text in r.get("elsewhere", {}).items())
     return _cell(r["text"]) + null + note + repeats + (f" (alone {r['alone']}){others}" if others else "")
@@ -215,9 +250,23 @@ def to_page(source: str, rows: list[dict], figures: dict[str, list[str]]) -> str
     return "\n".join([*page, ""])
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #5dac1385
+def to_headlines(rows: list[dict]) -> str:
+    "The headlines of every source: what it says, what became of it, what was measured."
+    chosen, page = [r for r in rows if r.get("headline")], []
+    for source in dict.fromkeys(r["source"] for r in chosen):
+        page += ["", f"### [{source}](claims/{source}.md)", "", "| the source says | verdict | we measured |"]
+        page += ["|---|---|---|"]
+        for r in (r for r in chosen if r["source"] == source):
+            link = f"[{_cell(r['where'])}](claims/{source}.md#{r['id']})"
+            cells = [f"{_cell(r['says'])} {r['unit'] or ''}".strip(), f"**{r['verdict']}**", _cell(r["text"])]
+            page.append(f"| {cells[0]} ({link}) | {cells[1]} | {cells[2]} |")
+    return "\n".join(page)
+
+
 def to_index(rows: list[dict]) -> str:
-    "The counts by source and kind, with links to the pages."
-    page = [*_HEAD.splitlines(), "", f"{_summary(rows)}.", ""]
+    "The headlines, then the counts by source and kind, with links to the pages."
+    page = [*_HEAD.splitlines(), "", "## Headlines", to_headlines(rows), "", "## Counts", ""]
+    page += [f"{_summary(rows)}.", ""]
     page += ["| source | kind | " + " | ".join(VERDICTS) + " |", "|---" * (2 + len(VERDICTS)) + "|"]
     for source in dict.fromkeys(r["source"] for r in rows):
         found = by_kind([r for r in rows if r["source"] == source])
@@ -271,7 +320,9 @@ def write_ledger(
     "Update claims.json and the pages; rows of experiments that did not run here are kept from the file."
     folder = Path(folder or root() / "figures")
     found = _kept(folder / "claims.json", finished) | records
-    rows = ledger(load_claims(profile=profile), found, load_replications() if profile == "cpu" else None)
+    claims, usual = load_claims(profile=profile), profile == "cpu"
+    more = (load_replications(), evidence_by_row(claims)) if usual else ()
+    rows = ledger(claims, found, *more)
     write_atomic(folder / "claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     _write_pages(rows, folder)
     write_atomic(folder / "ledger.svg", to_picture(rows))

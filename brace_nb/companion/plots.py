@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import numpy as np
+
 from .figure_checks import drawn_in
 from .figures import PALETTE, style
 from ..core.registry import Entry
 
 # %% auto #0
-__all__ = ['SEEDS_SHOWN', 'panel', 'grouped_bars', 'band95', 'lines_with_band', 'direct', 'dots_by_seed', 'heatmap']
+__all__ = ['SEEDS_SHOWN', 'panel', 'grouped_bars', 'band95', 'lines_with_band', 'direct', 'names_above', 'dots_by_seed',
+           'heatmap']
 
 # %% ../../nbs/7_companion/02_plots.ipynb #173e69b6
 def panel(
@@ -182,6 +184,16 @@ def direct(
         _beside(ax, text, gap, taken, marks, curves)
         texts.append(text)
     return texts
+
+# %% ../../nbs/7_companion/02_plots.ipynb #f1c0b007
+def names_above(
+    ax,  # Where series with labels are drawn
+    columns: int = 2,  # Names in a row
+    **legend,  # Further keywords of `Axes.legend`
+):  # The legend
+    "The names of all series above the axes, outside of the data."
+    where = dict(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, handlelength=1.6)
+    return ax.legend(**where | dict(ncols=columns, columnspacing=1, handletextpad=0.4, fontsize=6.5) | legend)
 
 # %% ../../nbs/7_companion/02_plots.ipynb #c8795761
 def dots_by_seed(

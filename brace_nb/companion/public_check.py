@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import shutil
 import tarfile
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from .claims import load_claims
 from .experiments import find_experiments
@@ -18,7 +22,113 @@ from .public_pieces import Piece, asked_for, missing_files, pieces, public_list,
 from .staleness import result_of
 
 # %% auto #0
-__all__ = ['check_public', 'public_table', 'download', 'fetch']
+__all__ = ['OPENED', 'Content', 'content_of', 'check_public', 'public_table', 'download', 'fetch']
+
+# %% ../../nbs/7_companion/13b_public_check.ipynb #c4f0b19d
+def _picture(path: Path) -> str:
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        picture.load()
+        return f"{picture.width} x {picture.height} pixels"
+
+
+def _matrix(path: Path) -> str:
+    import numpy as np
+
+    return " x ".join(map(str, np.load(path, mmap_mode="r", allow_pickle=False).shape))
+
+
+def _archive(path: Path) -> str:
+    with tarfile.open(path) as content:
+        first = content.next()
+    if first is None:
+        raise ValueError("an archive without members")
+    return f"begins with {first.name}"
+
+
+def _weights(path: Path) -> str:
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 0 < length < min(1 << 27, path.stat().st_size):
+            raise ValueError("no header of safetensors")
+        return f"{len(json.loads(file.read(length)))} tensors"
+
+
+def _zipped(path: Path) -> str:
+    if not zipfile.is_zipfile(path):
+        raise ValueError("not the archive that this kind of file is")
+    return "an archive"
+
+
+def _text(path: Path) -> str:
+    with open(path, "rb") as file:
+        if not file.read(1):
+            raise ValueError("an empty file")
+        file.seek(0)
+        return f"{sum(1 for _ in file):,} lines"
+
+
+def _object(path: Path) -> str:
+    with open(path, "rb") as file:
+        first = file.read(1)
+        file.seek(-min(64, path.stat().st_size), os.SEEK_END)
+        if first not in (b"{", b"[") or file.read().strip()[-1:] not in (b"}", b"]"):
+            raise ValueError("JSON that does not begin or does not end")
+    return f"{path.stat().st_size / 1e6:,.1f} MB of JSON"
+
+
+OPENED: dict[str, Callable[[Path], str]] = {  # Ending -> opens a file and says what it holds
+    **dict.fromkeys((".jpg", ".jpeg", ".png"), _picture),
+    **dict.fromkeys((".txt", ".csv", ".token", ".tsv"), _text),
+    ".npy": _matrix,
+    ".tar": _archive,
+    ".safetensors": _weights,
+    ".xlsx": _zipped,
+    ".json": _object,
+}
+
+# %% ../../nbs/7_companion/13b_public_check.ipynb #74f685e3
+@dataclass(frozen=True)
+class Content:
+    "What lies there of a piece."
+
+    files: dict  # Pattern -> how many files fit it
+    size: int  # Bytes of all of them
+    opened: dict  # Name of the file of each pattern that was opened -> what it holds
+    faults: list  # Sentences; empty when the piece is whole as far as this was looked at
+
+
+def _opened(path: Path) -> tuple[str, str]:
+    "What a file holds, and why it cannot be read."
+    try:
+        return OPENED.get(path.suffix.lower(), lambda p: f"{p.stat().st_size / 1e6:,.1f} MB")(path), ""
+    except Exception as error:  # whatever a reader of a strange file says
+        return "", f"{path.name} cannot be read ({error or type(error).__name__})"
+
+
+def _fits(way: str, place: Path) -> list[Path]:
+    "Files of one wildcard."
+    return sorted(p for p in place.glob(way) if p.is_file())
+
+
+def content_of(
+    piece: Piece,
+    folder: Path | str,  # Of public data and weights
+) -> Content:
+    "Files counted and weighed, and one of each kind opened."
+    place = Path(folder) / piece.folder
+    fitting = {f: [p for way in f.split(" | ") for p in _fits(way, place)] for f in piece.files}
+    size = sum(p.stat().st_size for paths in fitting.values() for p in paths)
+    told = {paths[len(paths) // 2]: None for paths in fitting.values() if paths}
+    found = {path: _opened(path) for path in told}
+    faults = [fault for _, fault in found.values() if fault]
+    for pattern, wanted in piece.counts.items():
+        there = len(fitting.get(pattern, ()))
+        if there < wanted:
+            faults.append(f"{there:,} of {wanted:,} files {pattern}")
+    opened = {path.name: what for path, (what, fault) in found.items() if not fault}
+    return Content({f: len(paths) for f, paths in fitting.items()}, size, opened, faults)
 
 # %% ../../nbs/7_companion/13b_public_check.ipynb #59f2733d
 def _wanted(found: dict) -> dict[str, list[str]]:
@@ -39,7 +149,7 @@ def _cost(experiment) -> dict:
 
 def check_public(
     folder: Path | str,  # Of public data and weights
-) -> list[dict]:  # experiment, rows, hours, gpu_gb, found, missing: lists of pieces
+) -> list[dict]:  # experiment, rows, hours, gpu_gb; found, missing: pieces; incomplete: piece -> why
     "What every experiment of the profile `paper` needs and has."
     experiments, known, out = find_experiments("paper", {}), pieces(), []
     rows = load_claims(profile="paper")
@@ -47,7 +157,9 @@ def check_public(
         lacks = [p for p in wanted if missing_files(known[p], Path(folder))]
         answers = [id for id, row in rows.items() if row["experiment"] == name]
         has = [p for p in wanted if p not in lacks]
-        out.append(dict(experiment=name, rows=answers, found=has, missing=lacks) | _cost(experiments[name]))
+        thin = {p: faults for p in has if (faults := content_of(known[p], Path(folder)).faults)}
+        entry = dict(experiment=name, rows=answers, found=has, missing=lacks, incomplete=thin)
+        out.append(entry | _cost(experiments[name]))
     return out
 
 # %% ../../nbs/7_companion/13b_public_check.ipynb #f2aa2c03
@@ -69,10 +181,24 @@ def _gpu() -> str:
 
 
 def _line(entry: dict, width: int) -> str:
-    state = "ready" if not entry["missing"] else "lacks " + ", ".join(entry["missing"])
+    thin = ", ".join(entry.get("incomplete", {}))
+    state = f"incomplete: {thin}" if thin else "ready"
+    state = "lacks " + ", ".join(entry["missing"]) if entry["missing"] else state
     hours = f"{entry['hours']:.1f} h" + ("" if entry["measured"] else " (est.)")
     start = f"{entry['experiment']:{width}}  {len(entry['rows']):>4}  {hours:>13}"
     return f"{start}  {entry['gpu_gb']:>4} GB  {state}"
+
+
+def _holdings(entries: list[dict], folder: Path) -> list[str]:
+    "What each found piece holds, and what is wrong with it."
+    lines = []
+    for name in dict.fromkeys(p for e in entries for p in e["found"]):
+        content = content_of(pieces()[name], folder)
+        counts = ", ".join(f"{n:,} of {f.split(' | ')[0]}" for f, n in content.files.items())
+        lines.append(f"  {content.size / 1e9:5.1f} GB  {name}: {counts}")
+        lines += [f"            {file}: {what}" for file, what in content.opened.items()]
+        lines += [f"            ! {fault}" for fault in content.faults]
+    return ["", "found:", *lines] if lines else []
 
 
 def public_table(entries: list[dict], folder: Path | str) -> str:
@@ -81,6 +207,7 @@ def public_table(entries: list[dict], folder: Path | str) -> str:
     width = max(len(e["experiment"]) for e in entries)
     lines = [f"{'experiment':{width}}  rows           time      GPU  state"]
     lines += [_line(e, width) for e in entries]
+    lines += _holdings(entries, folder)
     lost = [p for p in known if any(p in e["missing"] for e in entries)]
     room = sum(known[p].gigabytes for p in lost)
     lines += ["", f"missing, {room:.0f} GB in all:"] * bool(lost)

@@ -27,6 +27,7 @@ class Piece:
     name: str  # As experiments ask for it
     files: list  # What must be there: alternatives separated by " | ", each a path or a wildcard
     get: str  # Its public name, and how to get it
+    counts: dict = field(default_factory=dict)  # Pattern of `files` -> how many files the whole set has
     folder: str = ""  # Where it lies below the data folder
     gigabytes: float = 0.0  # On the disk
     licence: str = ""  # In a few words

@@ -7,7 +7,10 @@ __all__ = []
 import os
 import sys
 
+from .extras import tell_extras
 from .lazy_names import lazy
+
+tell_extras()
 
 
 def _use_one_thread():
@@ -26,8 +29,9 @@ __getattr__, __dir__, __all__ = lazy(
     "tensor tensors text whole within",
     arrays="broadcast like normalize one_type random_rotation rows widen",
     demo="expect_fail",
-    files="atomic_path check_expansion existing_file malformed naming printable read_json read_yaml reading "
-    "save_tensors write_atomic",
+    extras="EXTRAS extra_of install_words tell_extras",
+    files="atomic_path check_expansion check_seal check_sums existing_file file_digest malformed naming "
+    "printable read_json read_yaml reading save_tensors write_atomic write_sums",
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
     clusters="executor_of last_words submitting wait_for",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import importlib
 import json
 import os
@@ -15,8 +16,9 @@ import secrets
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['EXPANDED', 'atomic_path', 'write_atomic', 'save_tensors', 'printable', 'existing_file', 'malformed', 'naming',
-           'reading', 'check_expansion', 'read_json', 'read_yaml']
+__all__ = ['SUMS', 'EXPANDED', 'atomic_path', 'write_atomic', 'save_tensors', 'check_seal', 'file_digest', 'write_sums',
+           'check_sums', 'printable', 'existing_file', 'malformed', 'naming', 'reading', 'check_expansion', 'read_json',
+           'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:
@@ -40,10 +42,14 @@ def atomic_path(
         raise IsADirectoryError(f"{path} is a folder or a device, not a file. Choose another name.")
     _sweep(path)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.part")
+    part.touch()
+    mode = part.stat().st_mode & 0o777  # as the umask says; some libraries write for their user alone
+    part.unlink()
     try:
         yield part
         with open(part, "rb") as written:
             os.fsync(written.fileno())
+        part.chmod(mode)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -79,13 +85,86 @@ def save_tensors(
     path: Path | str,  # File to write, by custom `.safetensors`
     tensors: dict,  # Name -> array of numpy, or name -> tensor of torch, contiguous and on the CPU
     facts: dict[str, str] | None = None,  # For the header
+    sealed: bool = False,  # Put a digest of all bytes into the header; see `check_seal`
 ) -> None:
     "A safetensors file, whole or not at all; equal content gives equal bytes."
+    facts = (facts or {}) | ({_SEAL: _BLANK} if sealed else {})
     kind = "numpy" if all(type(t).__module__ == "numpy" for t in tensors.values()) else "torch"
     with atomic_path(path) as part:
-        importlib.import_module(f"safetensors.{kind}").save_file(tensors, part, facts)
+        importlib.import_module(f"safetensors.{kind}").save_file(tensors, part, facts or None)
         if facts:
             _sort_facts(part)
+        if sealed:
+            place, digest = _sealed(part)
+            with open(part, "r+b") as file:
+                file.seek(place)
+                file.write(digest)
+
+# %% ../../nbs/0_core/01_files.ipynb #5ea10002
+_SEAL, _BLANK = "sha256", "0" * 64
+
+
+def _sealed(path: Path) -> tuple[int, bytes]:
+    "Where the digest of a safetensors file stands, and what it should be."
+    with open(path, "rb") as file:
+        start = file.read(8)
+        header = start + file.read(min(int.from_bytes(start, "little"), os.path.getsize(path)))
+        mark = f'"{_SEAL}":"'.encode()
+        place = header.find(mark) + len(mark)
+        if mark not in header or len(header) < place + 64:
+            raise ValueError("its header holds no digest; it was written by an earlier version, or damaged")
+        digest = hashlib.sha256(header[:place] + _BLANK.encode() + header[place + 64 :])
+        while part := file.read(2**22):
+            digest.update(part)
+    return place, digest.hexdigest().encode()
+
+
+def check_seal(
+    path: Path | str,  # Written by `save_tensors(..., sealed=True)`
+) -> None:
+    "Raise ValueError unless every bit of the file is as it was written."
+    place, digest = _sealed(Path(path))
+    with open(path, "rb") as file:
+        file.seek(place)
+        if file.read(64) != digest:
+            raise ValueError("its digest is another: a bit of it has changed since it was written")
+
+# %% ../../nbs/0_core/01_files.ipynb #5ea10004
+SUMS = "SHA256SUMS"
+
+
+def file_digest(
+    path,
+) -> str:  # SHA-256, hexadecimal
+    "Digest of a file."
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_sums(
+    folder,  # With the files
+    names: list[str],  # Of files in it
+) -> None:
+    "Write the digests of files into `SHA256SUMS` beside them."
+    lines = [f"{file_digest(Path(folder) / name)}  {name}\n" for name in names]
+    write_atomic(Path(folder) / SUMS, "".join(lines))
+
+
+def check_sums(
+    folder,  # With `SHA256SUMS`
+) -> list[str]:  # Names of its files
+    "Raise ValueError unless all files of a folder are as they were when their digests were written."
+    path, found = Path(folder) / SUMS, []
+    for line in existing_file(path, "digests of the files beside it").read_bytes().splitlines():
+        told, gap, name = line.partition(b"  ")
+        name = name.decode(errors="replace")
+        if not gap or name != printable(name, "") or not (path.parent / name).is_file():
+            raise malformed(path, "a digest and the name of a file on each line", repr(line[:100]))
+        if file_digest(path.parent / name).encode() != told:
+            got = "another: it is damaged, or not of one writing"
+            raise malformed(path.parent / name, f"the file whose digest stands in {SUMS}", got)
+        found.append(name)
+    return found
 
 # %% ../../nbs/0_core/01_files.ipynb #ee942ab0
 _COLORS = re.compile(r"\x1b\[[\d;]*m")

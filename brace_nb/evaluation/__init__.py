@@ -12,7 +12,7 @@ __getattr__, __dir__, __all__ = lazy(
     "precision_at_k item_recall_at_k mean_average_precision ndcg_at_k",
     zero_shot_classes="class_embeddings classify reliability expected_calibration_error zero_shot",
     probes="STRENGTHS linear_probe multilabel_probe probe_controls pixel_features word_features",
-    baselines="BASELINES Baseline baseline_embeddings",
+    baselines="BASELINES Baseline baseline_embeddings label_auc",
     geometry="alignment uniformity sphere_uniformity simplex_uniformity modality_gap modality_accuracy "
     "separation effective_rank participation_ratio coordinate_share "
     "procrustes movement knn_overlap",

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..core.arguments import checked, one_of
+from ..core.arguments import as_tensor, checked, finite, labels, one_of
 from ..core.arrays import normalize
 from ..core.registry import Entry, Registry
 from .probes import pixel_features
 
 # %% auto #0
-__all__ = ['BASELINES', 'Baseline', 'baseline_embeddings']
+__all__ = ['BASELINES', 'Baseline', 'baseline_embeddings', 'label_auc']
 
 # %% ../../nbs/5_evaluation/11_baselines.ipynb #0bd4e847
 def _ink(images, side):
@@ -83,3 +83,22 @@ def baseline_embeddings(
     if not parts:
         raise ValueError(f"there must be something to embed; got no {BASELINES[kind].reads}s.")
     return [normalize(torch.from_numpy(x), kind, zero=True).numpy() for x in BASELINES[kind].features(*parts)]
+
+# %% ../../nbs/5_evaluation/11_baselines.ipynb #f9067d3d
+@checked(x=finite("N>0 D"), labels=labels)
+def label_auc(
+    x,  # Embeddings, shape (N, D), numpy or torch
+    labels,  # One for each row
+) -> np.ndarray:  # float64, shape (N,), 0..1; NaN for a row whose label is alone, or the only one
+    "How often a row of the same label is nearer (in cosine) than one of another label."
+    rows = normalize(as_tensor(x).detach().cpu().double(), "x", zero=True).numpy()
+    labels, found = np.asarray(labels), np.full(len(rows), np.nan)
+    if len(labels) != len(rows):
+        raise ValueError(f"labels must be one for each of {len(rows)} rows; got {len(labels)}.")
+    for i, near in enumerate(rows @ rows.T):
+        same = labels == labels[i]
+        apart, own = np.sort(near[~same]), near[same & (np.arange(len(rows)) != i)]
+        if len(own) and len(apart):
+            below = [np.searchsorted(apart, own, side).sum() for side in ("left", "right")]
+            found[i] = np.mean(below) / (len(own) * len(apart))
+    return found

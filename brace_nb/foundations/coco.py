@@ -65,7 +65,7 @@ def load_coco_views(
 ) -> CocoViews:
     "Pictures of COCO 2017 with their captions as views of the same items."
     folder = Path(folder)
-    photos = load_coco(folder / f"annotations/captions_{split}2017.json", folder / f"{split}2017")
+    photos = load_coco(folder, split)
     classes = _first_category(folder / f"annotations/instances_{split}2017.json")
     said = photos.captions().groupby("id").text.apply(list)
     ids = [i for i in photos.ids() if len(said.get(i, [])) >= captions and i in classes][:items]

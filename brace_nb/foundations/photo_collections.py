@@ -169,10 +169,14 @@ _COCO = (
 
 
 def load_coco(
-    annotations,  # captions_train2017.json and its kin, or Karpathy's dataset_coco.json (with splits)
-    images,  # Folder of the image files
+    folder,  # With annotations, train2017 and val2017
+    split: str = "val",  # "train" or "val"
+    annotations=None,  # In `folder`; None: captions_{split}2017.json; Karpathy's json fits too
+    images=None,  # Folder of the image files in `folder`; None: {split}2017
 ) -> Tuples:  # Ids are COCO image ids
     "COCO captions (Lin et al. 2014; Chen et al. 2015)."
+    annotations = Path(folder) / (annotations or f"annotations/captions_{split}2017.json")
+    images = Path(folder) / (images or f"{split}2017")
     with reading(annotations, _COCO):
         content = _read_json(annotations, _COCO)
         rows = _coco_rows(content) if "annotations" in content else _karpathy_rows(content)
@@ -212,6 +216,12 @@ def _line_rows(text):
     return [dict(id=i, place=k, captions=v) for i, (k, v) in enumerate(captions.items())]
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #cbc5ff4e
+_FLICKR_TABLES = (
+    "results.csv",
+    "results_20130124.token",
+    "flickr_annotations_30k.csv",
+    "dataset_flickr30k.json",
+)
 _FLICKR = (
     'one of: "image_name| comment_number| comment" lines; '
     "csv with columns raw (JSON list), sentids, split, filename, img_id; "
@@ -219,12 +229,20 @@ _FLICKR = (
 )
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #3bc880b2
+def _first_there(folder, names):
+    "The first of `names` that the folder holds; the first of all when it holds none."
+    return next((name for name in names if (folder / name).exists()), names[0])
+
+
 def load_flickr30k(
-    table,  # results.csv, results_20130124.token, flickr_annotations_30k.csv, or dataset_flickr30k.json
-    images,  # Folder of the image files
+    folder,  # With the table and the folder of pictures
+    table=None,  # In `folder`; None: results.csv, or the first other that is there
+    images=None,  # Folder of the image files in `folder`; None: flickr30k-images, flickr30k_images or images
 ) -> Tuples:  # Ids are the table's image numbers, or positions in it
     "Flickr30k captions (Young et al. 2014); the json and Hugging Face's csv hold Karpathy's splits."
-    path = existing_file(table, _FLICKR)
+    folder = Path(folder)
+    path = existing_file(folder / (table or _first_there(folder, _FLICKR_TABLES)), _FLICKR)
+    images = folder / (images or _first_there(folder, ("flickr30k-images", "flickr30k_images", "images")))
     with reading(path, _FLICKR):
         if path.suffix == ".json":
             rows = _karpathy_rows(_read_json(path, _FLICKR))

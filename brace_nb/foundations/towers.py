@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arguments import checked, size
+from ..core.extras import install_words
 
 # %% auto #0
 __all__ = ['import_open_clip', 'EncoderConfig', 'close_names', 'build_towers', 'encode_tokens']
@@ -39,7 +40,7 @@ def import_open_clip():
             raise
         _declare_operators()
     except ModuleNotFoundError as error:
-        says = "the encoders need open_clip and torchvision: `pip install -c constraints.txt -e '.[clip]'`."
+        says = f"the encoders need open_clip and torchvision: {install_words('clip')}."
         raise ModuleNotFoundError(says) from error
     import open_clip
 

@@ -8,27 +8,26 @@ from ..core.lazy_names import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
-    proof_of_concept="NoisyEncoders TupleLoss train_noisy_encoders validate_noisy_encoders",
-    side_by_side="train_noisy_side_by_side",
+    proof_of_concept="NoisyEncoders TupleLoss train_noisy_encoders train_noisy_side_by_side "
+    "validate_noisy_encoders",
     scenes="Scenes render_scenes dice_loss mask_scores best_constant MASK_DECODERS MaskDecoder train_decoder "
     "learn_weight",
     bridges="as_linear one_hot gumbel_noise straight_through_choice eot_by_id eot_by_largest_id "
     "eot_by_similarity eot_gumbel rows_at encode_inputs BRIDGES bridge_memory bytes_for_backward",
-    used_rows="encode_used",
     translation="READS WholeModel trim_padding cosines_with_frozen train_whole_model prequential_losses",
     third_encoder="text_student CaptionBatches cube_summary train_third_encoder",
     token_bags="TokenBags train_bags",
     aligned="AlignedTuples FeatureEncoder PictureTower TextTower default_encoders read_aligned text_tokens",
     looks="Looks cube_log embed_views first_and_bad least_squares_probe one_hot_labels pair_recall "
     "region_errors region_name region_table stock_validation",
-    tuple_objective="TupleObjective distance_weights view_patterns",
+    tuple_objective="TupleObjective distance_weights objective_losses view_patterns",
     n_encoders="EncoderRun TrainedEncoders chunk_by_memory encode_batch encode_in_chunks train_encoders",
     runs_together="train_together",
     boxes="to_corners to_centers box_overlap generalized_overlap average_precision",
     detection_scenes="ObjectScenes render_object_scenes",
     set_predictor="SetPredictor COST_WEIGHTS detection_costs detection_losses weighted_loss",
     matchers="DetectionMatcher DETECTION_MATCHERS match_detections",
-    students="TextStudents TEACHINGS contrasts cube_contrasts train_students hide_words guess_losses "
+    students="TextStudents TEACHINGS contrasts train_students hide_words guess_losses "
     "training_path path_movement random_walk",
     decoding="chosen_tokens translations read_tokens LanguageHead elbow",
     analogies="RELATIONS relation_pairs analogy_hits parallelism",
@@ -38,6 +37,8 @@ __getattr__, __dir__, __all__ = lazy(
     sweeps="Study StudyStore draw_run run_outcomes sweep",
     study_files="read_study sweep_file sweep_parts",
     importance="factor_columns factor_importance level_correlations",
+    own_table="Parts TrainedTable Watch put_weights report_page retrieval_rows score_of split_items "
+    "table_text train_table weights_of",
     detector_training="Detections DetectorRun detect emoji_scenes objects_of own_costs detection_scores "
     "train_detector DetectorStudy detector_study",
 )

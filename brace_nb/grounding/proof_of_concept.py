@@ -5,17 +5,20 @@
 # %% ../../nbs/6_grounding/00_proof_of_concept.ipynb #d29ec006
 from __future__ import annotations
 
+import inspect
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import checked, count, nonnegative, several, size
+from ..core.arguments import checked, count, list_of, many, nonnegative, several, size
+from ..core.stacks import Stack
 from ..core.training import in_precision
 from ..core.training import train as run_steps
-from ..ndim import KINDS, cube_loss, partitions, region_weights, score
+from ..ndim import cube_loss, partitions, score
 
 # %% auto #0
-__all__ = ['NoisyEncoders', 'validate_noisy_encoders', 'TupleLoss', 'train_noisy_encoders']
+__all__ = ['NoisyEncoders', 'validate_noisy_encoders', 'TupleLoss', 'train_noisy_encoders', 'train_noisy_side_by_side']
 
 # %% ../../nbs/6_grounding/00_proof_of_concept.ipynb #ce39194e
 class NoisyEncoders(torch.nn.Module):
@@ -132,16 +135,64 @@ class TupleLoss(torch.nn.Module):
         xs: Tensor,  # n batches, shape (n, B, F); in a stack (S, n, B, F)
     ) -> Tensor:  # Scalar, or shape (S,)
         "The loss of a batch."
-        xs, scale = self.projected(xs), self.log_scale.clamp(max=4.6).exp()
+        xs, scale = self.projected(xs).unbind(-3), self.log_scale.clamp(max=4.6).exp()
         options = self.options | (dict(weights=self.weights) if hasattr(self, "weights") else {})
-        if xs.ndim == 3:
-            return cube_loss(list(xs), self.measure, self.kind, scale, self.bias, **options)
-        w = region_weights(options.get("regions"), options.get("weights"), xs)
-        how = self.bias, w, options.get("label_smoothing", 0.0)
-        return KINDS[self.kind].together(F.normalize(xs, dim=-1), self.measure, scale, *how)
+        return cube_loss(list(xs), self.measure, self.kind, scale, self.bias, **options)
+
+# %% ../../nbs/6_grounding/00_proof_of_concept.ipynb #91f33dee
+_RULES = dict(n=several, steps=size, batch_size=several, report=count)
+
+
+class _Course:
+    "The loss of a step of all models, and what is noted after it; each run has a model for each seed."
+
+    def __init__(self, runs, seeds):
+        s, self.runs, self.each = runs[0], runs, len(seeds)
+        self.items, self.batch_size, self.report, device = (
+            s[k] for k in ("items", "batch_size", "report", "device")
+        )
+        if self.batch_size > self.items:
+            raise ValueError(f"batch_size must be from 2 to the {self.items} items; got {self.batch_size}.")
+        shape = s["n"], self.items, s["features"], s["noise"]
+        self.models = [NoisyEncoders(*shape, seed).to(device) for _ in runs for seed in seeds]
+        self.stack, self.histories = Stack(self.models).to(device), [[] for _ in self.models]
+        self.forward = in_precision(self.stack, device, s["precision"])
+        names = ("n", "measure", "kind", "batch_size", "scale", "projection", "features", "options")
+        alone, told = self.each == 1, [TupleLoss(*(run[k] for k in names)) for run in runs]
+        losses = [Stack([loss] * self.each, apart=alone) for loss in told]
+        self.losses = torch.nn.ModuleList(losses).to(device)
+
+    def loss(self, step):
+        draws = [torch.randperm(self.items, generator=m.generator)[: self.batch_size] for m in self.models]
+        noise = torch.stack([m.draw(self.batch_size) for m in self.models])
+        parts, self.values = self.forward(torch.stack(draws), drawn=noise).split(self.each), []
+        for run, loss, xs in zip(self.runs, self.losses, parts):
+            change = run["change"]
+            self.values.append(loss(torch.stack([*map(change, xs)]) if change else xs))
+        return torch.cat(self.values).sum()
+
+    def note(self, state):
+        step = state.step + 1
+        if not (step == state.steps or self.report and step % self.report == 0):
+            return
+        self.stack.give_back(self.models)
+        for k, loss in enumerate(torch.cat(self.values).tolist()):
+            found = validate_noisy_encoders(self.models[k], self.runs[k // self.each]["measure"])
+            self.histories[k].append(dict(step=step, loss=loss, **found))
+
+
+def _train(runs, seeds):
+    "Histories of all models, by run and seed; what is not of a loss is the same for all runs."
+    if not runs or not seeds:
+        return [[] for _ in runs]
+    course, rate, steps = _Course(runs, seeds), runs[0]["learning_rate"], runs[0]["steps"]
+    learned = [*course.stack.parameters(), *course.losses.parameters()]
+    optimizer = torch.optim.Adam(learned, lr=rate, fused=True)
+    run_steps(course.loss, optimizer, steps, callbacks=[course.note])
+    return [course.histories[k : k + course.each] for k in range(0, len(course.models), course.each)]
 
 # %% ../../nbs/6_grounding/00_proof_of_concept.ipynb #c4bc2704
-@checked(n=several, steps=size, batch_size=several, report=count)
+@checked(**_RULES)
 def train_noisy_encoders(
     n: int,  # Modalities
     measure: str = "pairwise",  # Name in `MEASURES`
@@ -162,21 +213,23 @@ def train_noisy_encoders(
     **options,  # Of `cube_loss`; weights="learned" adds a parameter per region
 ) -> list:  # One dict per report: step, loss, accuracy, either_sign, positive, negative
     "Train `NoisyEncoders` with a loss on the cube (thesis, section 5.6)."
-    if batch_size > items:
-        raise ValueError(f"batch_size must be from 2 to the {items} items; got {batch_size}.")
-    model, history = NoisyEncoders(n, items, features, noise, seed).to(device), []
-    loss = TupleLoss(n, measure, kind, batch_size, scale, projection, features, options).to(device)
-    forward = in_precision(model, device, precision)
+    told = dict(locals())
+    return _train([told], [seed])[0][0]
 
-    def of_batch(step):
-        xs = forward(torch.randperm(items, generator=model.generator)[:batch_size])
-        return loss(change(xs) if change else xs)
 
-    def take_note(state):
-        step = state.step + 1
-        if step == steps or report and step % report == 0:
-            history.append(dict(step=step, loss=state.loss.item(), **validate_noisy_encoders(model, measure)))
-
-    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=learning_rate, fused=True)
-    run_steps(of_batch, optimizer, steps, callbacks=[take_note])
-    return history
+@checked(runs=list_of(dict), seeds=many)
+def train_noisy_side_by_side(
+    runs: list,  # A dict each: measure, kind, scale, projection, change, options of `cube_loss`
+    seeds: list,  # Of weights, items and noise; each run has a model for each
+    n: int,  # Modalities
+    **shared,  # Further arguments of `train_noisy_encoders`, the same for all
+) -> list:  # For each run a list of seeds' histories, each as of `train_noisy_encoders`
+    "`train_noisy_encoders` for many runs and seeds at once."
+    signature, told = inspect.signature(train_noisy_encoders), []
+    for run in runs or [{}]:
+        bound = signature.bind(n, **shared, **run)
+        bound.apply_defaults()
+        told.append(bound.arguments)
+    for name, rule in _RULES.items():
+        rule(told[0][name], name)
+    return _train(told[: len(runs)], list(seeds))

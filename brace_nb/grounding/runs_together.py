@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections import defaultdict
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from ..core.arguments import checked, list_of
 from ..core.stacks import Stack
@@ -19,8 +17,7 @@ from ..core.training import TrainingState, in_precision, memory_told
 from ..foundations import batch_ids
 from .aligned import FeatureEncoder
 from .n_encoders import EncoderRun, train_encoders
-from .tuple_objective import distance_weights
-from ..ndim import KINDS, MEASURES, project, region_sizes
+from .tuple_objective import objective_losses
 
 # %% auto #0
 __all__ = ['train_together']
@@ -42,21 +39,6 @@ def _arguments(told):
     known = dict(bound.arguments)
     return [known.pop(k) for k in ("tuples", "encoders")], known.pop("options"), known
 
-# %% ../../nbs/6_grounding/15c_runs_together.ipynb #e91ce330
-def _offset(objective, xs, measure):
-    "Logarithm of the weight of tuples that do not match beside those that do."
-    o, n = objective, objective.n
-    if o.normlogits:
-        w = distance_weights([x.detach() for x in xs], measure, float(o.scale.detach()))
-        return math.log(w[(n - 1, 1)] / w[(n,)])
-    if hasattr(o, "weights"):
-        logs = (o.weights / o.weights.norm()).log_softmax(0)
-        return logs[1] - logs[0]
-    w = o.options.get("weights") or {}
-    if isinstance(w, str):  # "density"
-        w = {p: 1 / count for p, count in region_sizes(n, len(xs[0])).items()}
-    return math.log(w.get((n - 1, 1), 1) / w.get((n,), 1))
-
 # %% ../../nbs/6_grounding/15c_runs_together.ipynb #eaecedce
 class _Member(EncoderRun):
     "A training among others."
@@ -69,9 +51,6 @@ class _Member(EncoderRun):
                 "encoders that are trained together must be `FeatureEncoder`s with a layer or more."
             )
         self.error, self.grads, self.step = None, {}, 0
-        measure, o, kind = settings["measure"], self.objective, KINDS[settings["loss"]]
-        self.compared = measure if MEASURES[measure].only in (None, o.n) else "pairwise"
-        self.padded = kind.padded if set(o.options) <= set(kind.pads) and not o.change else None
 
     def draw(self, step):
         "The rows of a step."
@@ -84,35 +63,20 @@ class _Member(EncoderRun):
         return {f"gradient {k}": float(self.grads[id(e)].norm()) for k, e in self.encoders.items()}
 
 # %% ../../nbs/6_grounding/15c_runs_together.ipynb #0a5c5aa1
-class _Linear(torch.nn.Linear):
-    "Weights times rows: for batches of a few rows this order rounds otherwise than rows times weights."
-
-    def forward(self, x):
-        return torch.bmm(self.weight, x.mT).mT + self.bias[:, None]
-
-
-class _LayerNorm(torch.nn.LayerNorm):
-    "Scaled, then moved: two roundings, as the committed trainings have them."
-
-    def forward(self, x):
-        return F.layer_norm(x, x.shape[-1:]) * self.weight[:, None] + self.bias[:, None]
-
-
 class _Group:
     "Encoders of one shape, with the views that each encodes."
 
     def __init__(self, entries, device, precision):
         self.entries = entries  # (member, names of the views, their rows (V, N, features))
         self.models = [m.encoders[names[0]] for m, names, _ in entries]
-        layers = {torch.nn.Linear: _Linear, torch.nn.LayerNorm: _LayerNorm}
-        self.encoders = Stack(self.models, joined=True, layers=layers).to(device)
+        self.encoders = Stack(self.models, joined=True).to(device)
         self.weights = self.encoders.weights[0]
         self.batch = max(m.settings["batch_size"] for m, *_ in entries)
         self.rows = list(self.weights.detach())
         self.forward = in_precision(self.encoders, device, precision)
 
     def embed(self, batch):
-        "Give each member the embeddings of its views, padded to `batch` rows."
+        "Give each member the embeddings of its views; all have `batch` rows on the way."
         x = torch.stack([data[:, np.resize(m.rows, batch)].flatten(0, 1) for m, _, data in self.entries])
         z = self.forward(x).unflatten(1, (-1, batch))
         good = z.isfinite().flatten(1).all(1).tolist()
@@ -120,7 +84,7 @@ class _Group:
             if not fine:
                 m.error = m.error or f"the embeddings of step {m.step} are not finite"
             for name, rows in zip(names, found):
-                m.xs[m.tuples.names.index(name)] = rows
+                m.xs[m.tuples.names.index(name)] = rows[: len(m.rows)]
 
     def hand_out(self):
         "Each member's part of the gradient; none for one that has ended."
@@ -145,32 +109,11 @@ def _stacks(members, device, precision):
     return [_Group(e, device, precision) for e in entries.values()]
 
 # %% ../../nbs/6_grounding/15c_runs_together.ipynb #3d198933
-def _stacked(m):
-    "What a member's measure compares, padded, before it is made of unit length."
-    o = m.objective
-    return torch.stack(m.xs if o.projection == "none" else project(m.xs, o.matrix, o.projection))
-
-
-def _losses(members, device):
-    "The loss of each member that goes on: those that read lines by measure, the others one by one."
-    alike, found = defaultdict(list), {}
-    for m in members:
-        if m.padded and bool(m.present.all()):
-            alike[m.padded, m.compared, m.objective.n, m.xs[0].shape].append(m)
-        else:
-            size = len(m.rows)
-            found[m] = m.objective([x[:size] for x in m.xs], m.present)
-    for (padded, measure, *_), group in alike.items():
-        X = F.normalize(torch.stack([_stacked(m) for m in group]), dim=-1)
-        offsets = [_offset(m.objective, x[:, : len(m.rows)], measure) for m, x in zip(group, X)]
-        offsets = torch.stack([torch.as_tensor(w, dtype=X.dtype, device=device) for w in offsets])
-        scales = torch.stack([m.objective.scale for m in group])
-        sizes = torch.tensor([len(m.rows) for m in group], device=device)
-        smooth = [m.objective.options.get("label_smoothing", 0.0) for m in group]
-        losses = padded(X, measure, scales, sizes, torch.tensor(smooth, device=device), offsets)
-        for m, loss in zip(group, losses):
-            found[m] = loss * len(m.rows) if m.objective.reduction == "sum" else loss
-    return found
+def _losses(members):
+    "The loss of each member that goes on: together where every view is there, the others one by one."
+    plain = [m for m in members if not m.objective.change and bool(m.present.all())]
+    found = dict(zip(plain, objective_losses([m.objective for m in plain], [m.xs for m in plain])))
+    return found | {m: m.objective(m.xs, m.present) for m in members if m not in found}
 
 # %% ../../nbs/6_grounding/15c_runs_together.ipynb #26a90e1f
 def _ends_alone(found):
@@ -196,7 +139,7 @@ def _optimizer(members, stacks):
     return torch.optim.AdamW(groups, fused=True)
 
 # %% ../../nbs/6_grounding/15c_runs_together.ipynb #0527bc12
-def _step(members, stacks, optimizer, batch, step, device):
+def _step(members, stacks, optimizer, batch, step):
     "One update of those that go on; their losses, or None when all have ended."
     for m in members:
         m.draw(step)
@@ -204,7 +147,7 @@ def _step(members, stacks, optimizer, batch, step, device):
     for stack in stacks:
         stack.weights.grad = None
         stack.embed(batch)
-    losses = _losses([m for m in members if not m.error], device)
+    losses = _losses([m for m in members if not m.error])
     total = _ends_alone(losses) if losses else None
     if total is None:
         return None
@@ -227,7 +170,6 @@ def _watch(members, stacks, step, steps, losses):
         for stack in stacks:
             stack.encoders.give_back(stack.models)
     for m, look in told.items():
-        m.xs = [x[: len(m.rows)] for x in m.xs]
         m.record(TrainingState(step, steps, losses[m].detach(), None))
         if look:
             m.look(done)
@@ -241,7 +183,7 @@ def _train(members, steps, device, precision):
         m.look(0)
     for step in range(steps):
         with memory_told(step):
-            losses = _step(members, stacks, optimizer, batch, step, device)
+            losses = _step(members, stacks, optimizer, batch, step)
         if losses is None:
             return
         _watch(members, stacks, step, steps, losses)

@@ -12,15 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, integers, many, positive, size, tensors
+from ..core.arguments import checked, floats, integers, many, positive, size
 from ..core.arrays import one_type
 from ..core.stacks import Stack, affine
 from ..core.training import in_precision, train
 from ..evaluation import movement
+from ..ndim import cube_loss
 
 # %% auto #0
-__all__ = ['TEACHINGS', 'TextStudents', 'contrasts', 'cube_contrasts', 'train_students', 'hide_words', 'guess_losses',
-           'training_path', 'path_movement', 'random_walk']
+__all__ = ['TEACHINGS', 'TextStudents', 'contrasts', 'train_students', 'hide_words', 'guess_losses', 'training_path',
+           'path_movement', 'random_walk']
 
 # %% ../../nbs/6_grounding/06_students.ipynb #e8a5a447
 def _drawn(seed, shape, spread):
@@ -146,34 +147,6 @@ def contrasts(
         return losses.mean(1)
     return (losses * known).sum(1) / known.sum(1).clamp(min=1)
 
-# %% ../../nbs/6_grounding/06_students.ipynb #4d3bd36a
-def _cube(features, measure):
-    "All triples' scores, shape (S, B, B, B)."
-    x, y, z = features
-    if measure == "einsum":
-        return torch.einsum("sid,sjd,skd->sijk", x, y, z)
-    xy, xz, yz = x @ y.mT, x @ z.mT, y @ z.mT
-    return (xy[:, :, :, None] + xz[:, :, None, :] + yz[:, None, :, :]) / 3
-
-
-@checked(features=tensors, scale=positive)
-def cube_contrasts(
-    features: list[Tensor],  # Three modalities' unit features, each (S, B, D)
-    measure: str = "pairwise",  # "pairwise" (mean of the cosines) or "einsum" (their product)
-    scale: float = 42.0,  # Inverse temperature
-) -> Tensor:  # Nats, shape (S,)
-    "`ndim.cube_loss(kind='slice')` of three modalities, for each student."
-    if measure not in ("pairwise", "einsum") or len(features) != 3:
-        got = f"{measure!r} of {len(features)}"
-        raise ValueError(f"cube_contrasts knows 'pairwise' and 'einsum' of three modalities; got {got}.")
-    if {f.ndim for f in features} != {3} or len({f.shape for f in features}) > 1:
-        shapes = [tuple(f.shape) for f in features]
-        raise ValueError(f"features must be three tensors of one shape (S, B, D); got {shapes}.")
-    cube = scale * _cube(one_type(*features), measure)
-    match = cube.diagonal(dim1=1, dim2=2).diagonal(dim1=1, dim2=2)
-    others = [cube.logsumexp(axes) for axes in ((2, 3), (1, 3), (1, 2))]
-    return (torch.stack(others).mean(0) - match).mean(1)
-
 # %% ../../nbs/6_grounding/06_students.ipynb #6db0f1d3
 def _distances(own, english, picture, known):
     return 1 - (own * english).sum(-1).mean(1)
@@ -183,15 +156,20 @@ def _both(own, english, picture, known):
     return (contrasts(own, english, known=known) + contrasts(own, picture)) / 2
 
 
+def _cube(measure, scale):
+    def losses(own, english, picture, known):
+        return cube_loss([picture, english, own], measure, scale=scale)
+
+    return losses
+
+
 TEACHINGS = {  # (own, english, picture: each (S, B, D); known: which English names there are) -> losses (S,)
     "English": lambda own, english, picture, known: contrasts(own, english, known=known),
     "pictures": lambda own, english, picture, known: contrasts(own, picture),
     "both": _both,
     "distillation": _distances,
-    "cube of cosines": lambda own, english, picture, known: cube_contrasts([picture, english, own]),
-    "cube of products": lambda own, english, picture, known: cube_contrasts(
-        [picture, english, own], "einsum", 16 * 14.0
-    ),
+    "cube of cosines": _cube("pairwise", 42.0),
+    "cube of products": _cube("einsum", 16 * 14.0),
 }
 
 # %% ../../nbs/6_grounding/06_students.ipynb #1e9442d0

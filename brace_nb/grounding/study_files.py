@@ -67,7 +67,7 @@ def _check_arguments(study):
         known |= set(inspect.signature(call).parameters)
     given = {*study.factors, *study.fixed}
     if wrong := sorted(
-        given - (known - {"tuples", "encoders", "held", "folder", "more", "change", "options"})
+        given - (known - {"tuples", "encoders", "held", "folder", "more", "stop", "change", "options"})
     ):
         raise ValueError(f"factors and fixed values must be arguments of `train_encoders`; got {wrong}.")
 

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -17,7 +19,7 @@ from ..ndim import KINDS, MEASURES, cube, cube_loss, partitions, project
 from .looks import region_errors
 
 # %% auto #0
-__all__ = ['view_patterns', 'distance_weights', 'TupleObjective']
+__all__ = ['view_patterns', 'distance_weights', 'TupleObjective', 'objective_losses']
 
 # %% ../../nbs/6_grounding/12_tuple_objective.ipynb #4c0efd3a
 @checked(present=booleans("n>0 B>0"))
@@ -131,10 +133,17 @@ class TupleObjective(torch.nn.Module):
             return self.options | dict(weights=distance_weights(xs, self.measure, float(self.scale.detach())))
         return self.options | (dict(weights=self.weights) if hasattr(self, "weights") else {})
 
-    def _of_complete(self, xs):
+    def asked(
+        self,
+        xs: list,  # Unit rows of complete batches, shapes (B, F)
+    ) -> dict:  # The other arguments of `cube_loss`
+        "What the loss of these batches is."
         measure = self.measure if MEASURES[self.measure].only in (None, len(xs)) else "pairwise"
-        bias = getattr(self, "bias", 0.0)
-        value = cube_loss(xs, measure, self.loss, self.scale, bias, **self._options_of(xs))
+        told = dict(scale=self.scale, bias=getattr(self, "bias", torch.zeros_like(self.log_scale)))
+        return dict(measure=measure, kind=self.loss) | told | self._options_of(xs)
+
+    def _of_complete(self, xs):
+        value = cube_loss(xs, **self.asked(xs))
         return value * len(xs[0]) if self.reduction == "sum" else value
 
     def forward(
@@ -154,3 +163,36 @@ class TupleObjective(torch.nn.Module):
         xs, total = self.projected(xs), sum(count for *_, count in parts)
         each = [count * self._of_complete([xs[a][rows] for a in views]) for views, rows, count in parts]
         return sum(each) / total
+
+# %% ../../nbs/6_grounding/12_tuple_objective.ipynb #bec6cbfe
+_OWN = dict(scale=None, bias=None, weights=None, label_smoothing=0.0)  # May differ inside one call
+
+
+def _call(told, own, xs):
+    "The losses of objectives that are alike."
+    scale, bias, weights, smoothing = zip(*own)
+    told = told | dict(scale=torch.stack(scale), bias=torch.stack(bias))
+    if any(w is not None for w in weights):
+        told["weights"] = list(weights)
+    if any(smoothing):
+        told["label_smoothing"] = torch.tensor(smoothing, device=scale[0].device)
+    return cube_loss([torch.stack(x) for x in zip(*xs)], **told)
+
+
+def objective_losses(
+    objectives: list,  # `TupleObjective`s without `change`
+    batches: list,  # For each the n complete batches, shapes (B, F)
+) -> list:  # Of scalars, nats
+    "The loss that each objective has of its batches."
+    groups, found = defaultdict(list), {}
+    for number, (o, xs) in enumerate(zip(objectives, batches)):
+        xs = o.projected(xs)
+        told = _OWN | o.asked(xs)
+        own = [told.pop(k) for k in _OWN]
+        alike = [v if isinstance(v, (str, Real)) else id(v) for v in told.values()]
+        groups[(*told, *alike, len(xs), xs[0].shape)].append((number, told, own, xs))
+    for numbers, (told, *_), own, xs in (zip(*group) for group in groups.values()):
+        for number, value in zip(numbers, _call(told, own, xs)):
+            total = objectives[number].reduction == "sum"
+            found[number] = value * len(batches[number][0]) if total else value
+    return [found[number] for number in range(len(objectives))]

@@ -18,5 +18,4 @@ __getattr__, __dir__, __all__ = lazy(
     targets="CellProblem CubeProblem LineProblem cross_entropy exact_inputs region_weights",
     streaming="cube_blocks",
     losses="KINDS LossBatch LossKind cube_loss gradient_cells project",
-    many_batches="axis_losses line_losses line_scores pair_losses sigmoid_losses slice_losses",
 )

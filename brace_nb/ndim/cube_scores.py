@@ -64,10 +64,12 @@ class CubeScores:
         self,
         xs,  # n batches, shapes (B_a, F)
         measure: str = "pairwise",  # Name in `MEASURES`
-        normalize: bool = True,  # Scale rows to unit length first
+        normalize: bool
+        | None = True,  # Scale rows to unit length first? None: rows of `as_batches`, as they are
         shrink=None,  # As in `score`
     ):
-        self.measure, self.xs = find_measure(measure, len(xs), shrink), as_batches(xs, normalize)
+        self.measure = find_measure(measure, len(xs), shrink)
+        self.xs = list(xs) if normalize is None else as_batches(xs, normalize)
         if any(x.ndim != 2 for x in self.xs):
             shapes = [tuple(x.shape) for x in self.xs]
             raise ValueError(

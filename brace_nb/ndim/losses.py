@@ -10,16 +10,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from ..core.arrays import as_tensor, like, one_type
 from .cube_scores import CubeScores, scores_from_products
-from brace_nb.ndim.many_batches import (
-    axis_losses,
-    line_losses,
-    pair_losses,
-    sigmoid_losses,
-    slice_losses,
-)
 from .one_walk import can_hold
 from .streaming import streamed_loss, walk_cells, walk_held, walk_lines, walk_slices
 from brace_nb.ndim.targets import (
@@ -29,9 +23,11 @@ from brace_nb.ndim.targets import (
     cross_entropy,
     exact_inputs,
     log_weight,
+    own_cross_entropy,
     region_weights,
 )
-from .tuple_scores import find_measure, from_norm, score_batches
+from .regions import partitions
+from .tuple_scores import as_batches, find_measure, from_norm, score_batches
 from ..core.arguments import checked, floats, many, number, one_of, positive, several, size, tensors
 from ..core.registry import Entry, Registry
 
@@ -51,10 +47,7 @@ class LossKind(Entry):
     walk: Callable | None = None  # And in blocks, for a cube that is never built; `slice` may need one visit
     held: Callable | None = None  # The same of a product, faster, with a cube that fits in memory
     bias: bool = False  # Does it learn a bias?
-    together: Callable | None = None  # Of batches side by side, (S, n, B, F) -> (S,)
-    knows: tuple = ()  # Options of `cube_loss` that `together` takes
-    padded: Callable | None = None  # Of batches side by side that may hold padding
-    pads: tuple = ()  # Options of `cube_loss` that `padded` takes
+    vmap: bool = False  # Does no step of it depend on values, so that many batches are one call?
 
 
 KINDS = Registry("kind")
@@ -70,7 +63,7 @@ class LossBatch:
     scale: Tensor  # 0-d
     bias: Tensor  # 0-d
     w: Tensor | None  # Of `region_weights`
-    smoothing: float  # In [0, 1)
+    smoothing: float | Tensor  # In [0, 1)
     streaming: bool | str
     entries: int  # Cells of a block
     normalize: bool
@@ -85,9 +78,10 @@ class LossBatch:
     def on_cube(self, kind):
         "A kind that is defined on the cube: whole, or in blocks."
         problem = kind.problem(self.scores, self.exact(self.scores.n), self.smoothing)
-        few = 1 << (17 if problem.sharp else 14)  # cells that are faster together than in blocks
-        large, auto = self.scores.cells > min(self.entries, few), self.streaming == "auto"
-        if large if auto else self.streaming:
+        auto, large = self.streaming == "auto", self.streaming
+        if auto:  # so many cells are faster together than in blocks
+            large = self.scores.cells > min(self.entries, 1 << (17 if problem.sharp else 14))
+        if large:
             walk = kind.held if auto and kind.held and can_hold(problem, self.w) else kind.walk
             return streamed_loss(problem, walk, self.entries, self.scale, self.bias, self.w)
         self.scores.check_memory("Use streaming=True, or a smaller batch.")
@@ -114,16 +108,16 @@ def _pair_scores(X, m, shrink):
     formula="mean over pairs of modalities of the symmetric loss of CLIP",
     gradient_cells=lambda n, B: (n * (n - 1) // 2 * B**2, B - 1),
     cube=False,
-    together=pair_losses,
+    vmap=True,
 )
 def _pairs(batch):
     X, shrink = torch.stack(batch.scores.xs), batch.shrink
     logits = batch.scale * _pair_scores(X, find_measure(batch.measure, 2, shrink), shrink)
-    target = torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
-    if batch.labels is not None:
-        target = (batch.scale.detach() * batch.exact(2).block()).softmax(1)
-    logits = torch.cat([logits, logits.mT]).flatten(0, 1)
-    return cross_entropy(logits, target.repeat(len(logits) // len(target), 1), batch.smoothing).mean()
+    logits = torch.cat([logits, logits.mT])
+    if batch.labels is None:
+        return own_cross_entropy(logits, torch.arange(X.shape[1], device=X.device), batch.smoothing)
+    target = (batch.scale.detach() * batch.exact(2).block()).softmax(1)
+    return cross_entropy(logits.flatten(0, 1), target.repeat(len(logits), 1), batch.smoothing).mean()
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #1ba5d448
 def _lines(xs, m, shrink):
@@ -152,21 +146,22 @@ def _axis_cells(n, B):
     gradient_cells=_axis_cells,
     problem=LineProblem,
     walk=walk_lines,
-    together=line_losses,
-    padded=axis_losses,
-    pads=("weights", "label_smoothing"),
+    vmap=True,
 )
 def _axis(batch):
     "With one-hot targets only the lines that hold an anchor count."
     if batch.labels is not None:
         return batch.on_cube(KINDS["axis"])
     scores = batch.scores
-    logits = batch.scale * _lines(scores.xs, scores.measure, scores.shrink)
-    eye = torch.eye(scores.shape[0], dtype=logits.dtype, device=logits.device)
+    logits, own = (
+        batch.scale * _lines(scores.xs, scores.measure, scores.shrink),
+        torch.arange(scores.shape[0]),
+    )
+    own = own.to(logits.device)
     if batch.w is not None:
         logs = log_weight(batch.w)
-        logits = logits + torch.where(eye > 0, logs[0], logs[1])  # regions (n,) and (n-1, 1)
-    return cross_entropy(logits.flatten(0, 1), eye.repeat(scores.n, 1), batch.smoothing).mean()
+        logits = logits + torch.where(own == own[:, None], logs[0], logs[1])  # regions (n,) and (n-1, 1)
+    return own_cross_entropy(logits, own, batch.smoothing)
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #e702f029
 @KINDS.register(
@@ -180,8 +175,7 @@ def _axis(batch):
     problem=CubeProblem,
     walk=walk_slices,
     held=walk_held,
-    together=slice_losses,
-    knows=("regions", "weights", "label_smoothing"),
+    vmap=True,
 )
 def _slice(batch):
     return batch.on_cube(KINDS["slice"])
@@ -199,7 +193,7 @@ def _slice(batch):
     problem=CellProblem,
     walk=walk_cells,
     bias=True,
-    together=sigmoid_losses,
+    vmap=True,
 )
 def _sigmoid(batch):
     return batch.on_cube(KINDS["sigmoid"])
@@ -228,10 +222,21 @@ def _streaming(value, name):
         raise ValueError(f"{name} must be 'auto', True or False; got {value!r}.")
 
 
-def _check_one_size(scores):
-    if len(set(scores.shape)) > 1:
+def _each(rule):
+    "The rule for a number, or for the least and the largest of a vector of numbers."
+
+    def of_all(value, name):
+        vector = isinstance(value, Tensor) and value.ndim == 1 and len(value)
+        for one in value.detach().aminmax() if vector else [value]:
+            rule(one, name)
+
+    return of_all
+
+
+def _check_one_size(shapes):
+    if len(set(shapes)) > 1:
         raise ValueError(
-            f"a loss pairs rows by number, so all batches have the same size; got {list(scores.shape)}. "
+            f"a loss pairs rows by number, so all batches have the same size; got {list(shapes)}. "
             "`cube` allows different sizes."
         )
 
@@ -248,31 +253,59 @@ def _label_inputs(labels, scores):
         raise ValueError(f"exact labels come from one input of {scores.shape[0]} rows; got {tuple(x.shape)}.")
     return x.to(scores.device, scores.dtype)
 
+# %% ../../nbs/3_ndim/08_losses.ipynb #e72d75ed
+def _weights_of(weights, regions, scores):
+    "Weights of the regions, of one loss or in a list of many."
+    if not isinstance(weights, (list, tuple)):
+        return region_weights(regions, weights, scores)
+    each = [region_weights(regions, w, scores) for w in weights]
+    if all(w is None for w in each):
+        return None
+    even = region_weights(partitions(scores.n), None, scores)
+    return torch.stack([even if w is None else w for w in each])
+
+
+def _few(scores, labels):
+    "Is a cube so small that a stack of them is faster than one after the other, and one expression?"
+    plain = labels is None and scores.measure.family != "feature" and not callable(scores.shrink)
+    return plain and scores.cells <= 1 << 14
+
+
+def _of_many(one, xs, numbers, streaming, at_once):
+    "The losses of S batches, each with its own scale, bias, weights and smoothing, or with one for all."
+    count, own = len(xs[0]), (1, 1, 2, 1)  # axes of a number that each loss has for itself
+    if at_once:
+        axes = [0 if isinstance(t, Tensor) and t.ndim == k else None for t, k in zip(numbers, own)]
+        return vmap(one, in_dims=([0] * len(xs), *axes, None))(xs, *numbers, False)
+    each = [t if isinstance(t, Tensor) and t.ndim == k else [t] * count for t, k in zip(numbers, own)]
+    calls = zip(zip(*(x.unbind() for x in xs)), *each[:3], map(float, each[3]))
+    return torch.stack([one(list(x), *n, streaming) for x, *n in calls])
+
 # %% ../../nbs/3_ndim/08_losses.ipynb #8e58e997
 @checked(
     xs=many,
     kind=one_of(KINDS),
-    scale=positive,
-    bias=number,
-    label_smoothing=_smoothing,
+    scale=_each(positive),
+    bias=_each(number),
+    label_smoothing=_each(_smoothing),
     streaming=_streaming,
     entries=size,
 )
 def cube_loss(
-    xs,  # n batches, shapes (B, F); rows with the same number belong together
+    xs,  # n batches, shapes (B, F); rows with the same number belong together. Or (S, B, F): S losses
     measure: str = "pairwise",  # Name in `MEASURES`
     kind: str = "slice",  # "pairs", "axis", "slice" or "sigmoid"
-    scale=1.0,  # Inverse temperature; float or scalar Tensor
-    bias=0.0,  # Added to the logits of `sigmoid`; float or scalar Tensor
+    scale=1.0,  # Inverse temperature; float, scalar Tensor, or one of each loss, shape (S,)
+    bias=0.0,  # Added to the logits of `sigmoid`; as `scale`
     regions=None,  # Partitions of n to keep; None keeps all
-    weights=None,  # Of the regions: "density", a dict by partition, or a Tensor of learned parameters
-    label_smoothing: float = 0.0,  # Part of the target that is spread evenly, in [0, 1)
+    weights=None,  # Of the regions: "density", a dict by partition, learned parameters; or a list, one a loss
+    label_smoothing: float | Tensor = 0.0,  # Part of the target that is spread evenly, in [0, 1); as `scale`
     labels=None,  # None: one-hot; "exact"; or the (B, F) input whose n copies define exact labels
     streaming="auto",  # Never build the cube? "auto": above 2^17 cells (2^14 of soft targets)
     normalize: bool = True,  # Scale rows to unit length first
     shrink=None,  # James-Stein: None, "positive", or a factor for each feature from q
     entries: int = 1 << 19,  # Cells of a block when streaming
-) -> Tensor:  # Scalar in nats; a numpy scalar for numpy input
+) -> Tensor:  # Scalar in nats, or shape (S,); numpy for numpy input
     "Contrastive loss of n modalities (thesis, sections 5.2, 5.7 and 5.8)."
     entry = KINDS[kind]
     if not entry.cube and (regions is not None or weights is not None):
@@ -280,12 +313,22 @@ def cube_loss(
         raise ValueError(
             f"regions belong to the cube; got some for `{kind}`, which does not use it. Choose {cubes}."
         )
-    scores = CubeScores(xs, *(measure, normalize, shrink) if entry.cube else ("pairwise", normalize))
-    _check_one_size(scores)
-    scale, bias = (torch.as_tensor(t, dtype=scores.dtype, device=scores.device) for t in (scale, bias))
-    labels, w = _label_inputs(labels, scores), region_weights(regions, weights, scores)
-    how = label_smoothing, streaming, entries, normalize, shrink
-    return like(entry.loss(LossBatch(scores, measure, labels, scale, bias, w, *how)), *xs)
+    told = (measure, shrink) if entry.cube else ("pairwise", None)
+    xs, given = as_batches(xs, normalize), xs
+    _check_one_size([len(x) if x.ndim == 2 else tuple(x.shape[:-1]) for x in xs])
+    first = CubeScores([x[0] if x.ndim > 2 else x for x in xs], told[0], None, told[1])
+    scale, bias = (torch.as_tensor(t, dtype=first.dtype, device=first.device) for t in (scale, bias))
+    labels, w = _label_inputs(labels, first), _weights_of(weights, regions, first)
+
+    def one(xs, scale, bias, w, smoothing, streaming):
+        scores = first if xs[0] is first.xs[0] else CubeScores(xs, told[0], None, told[1])
+        how = smoothing, streaming, entries, normalize, shrink
+        return entry.loss(LossBatch(scores, measure, labels, scale, bias, w, *how))
+
+    if xs[0].ndim == 2:
+        return like(one(xs, scale, bias, w, label_smoothing, streaming), *given)
+    at_once = entry.vmap and streaming in ("auto", False) and _few(first, labels)
+    return like(_of_many(one, xs, (scale, bias, w, label_smoothing), streaming, at_once), *given)
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #3b1e06f9
 def _check_projection(xs, matrix, projection, single):

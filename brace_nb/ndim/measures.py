@@ -22,10 +22,16 @@ class _Root(torch.autograd.Function):
     "Square root, 0 for rounding noise below 0, with gradient 0 there."
 
     @staticmethod
-    def forward(ctx, x):
-        y = x.clamp(min=0).sqrt_()
-        ctx.save_for_backward(y)
-        return y
+    def forward(x):
+        return x.clamp(min=0).sqrt_()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return root(x), in_dims[0]
 
     @staticmethod
     def backward(ctx, grad):

@@ -15,10 +15,11 @@ from torch.nn import functional as F
 
 from .cube_scores import CubeScores
 from .regions import partitions, region_mask, region_sizes
-from ..core.arguments import checked, floats, share, size
+from ..core.arguments import checked, floats, integers, share, size
 
 # %% auto #0
-__all__ = ['exact_inputs', 'region_weights', 'log_weight', 'cross_entropy', 'CubeProblem', 'LineProblem', 'CellProblem']
+__all__ = ['exact_inputs', 'region_weights', 'log_weight', 'cross_entropy', 'own_cross_entropy', 'CubeProblem', 'LineProblem',
+           'CellProblem']
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #7a478b9c
 @checked(batch_size=size, features=size)
@@ -96,23 +97,17 @@ def _weights(weights, n, batch_size):
     )
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #16aa68a6
-def _cube_or_batches(value, name):
-    if not isinstance(value, CubeScores) and not (isinstance(value, Tensor) and value.ndim == 4):
-        raise ValueError(f"{name} must be `CubeScores`, or batches (S, n, B, F); got {type(value).__name__}.")
-
-
-@checked(scores=_cube_or_batches)
+@checked(scores=CubeScores)
 def region_weights(
     regions,  # Partitions to keep; None keeps all
     weights,  # "density", a dict by partition, a Tensor of learned parameters (maybe (S, regions)), or None
-    scores: CubeScores | Tensor,  # The cube, or S batches (S, n, B, F)
-) -> Tensor | None:  # Weight of each of `partitions(n)`, 0 where left out; None if all are 1
+    scores: CubeScores,
+) -> Tensor | None:  # Weight of each of `partitions(n)`, 0 where left out, (.., regions); None if all are 1
     "Weights of the regions of a cube."
     if regions is None and weights is None:
         return None
-    n, rows = scores.shape[1:3] if isinstance(scores, Tensor) else (scores.n, scores.shape[0])
-    kept = _kept_regions(regions, n)
-    w = torch.as_tensor(_weights(weights, n, rows), dtype=scores.dtype, device=scores.device)
+    n, kept = scores.n, _kept_regions(regions, scores.n)
+    w = torch.as_tensor(_weights(weights, n, scores.shape[0]), dtype=scores.dtype, device=scores.device)
     return w * torch.tensor([p in kept for p in partitions(n)], device=scores.device)
 
 
@@ -144,6 +139,22 @@ def cross_entropy(
     if not loss.isfinite().all():  # differences of the largest logits exist in float64
         loss = _soft_cross_entropy(logits.double(), target.double(), keep).to(loss.dtype)
     return loss
+
+
+@checked(logits=floats("... rows cells"), own=integers("rows"))
+def own_cross_entropy(
+    logits: Tensor,  # Shape (.., rows, cells); -inf masks a cell
+    own: Tensor,  # The cell of each row that is right, int64, shape (rows,)
+    smoothing: float | Tensor = 0.0,  # Part of the target that is spread evenly over the cells of a row
+) -> Tensor:  # Mean of all rows
+    "Cross-entropy against one cell of each row; no step depends on a value, so `vmap` takes it."
+    own, logits = own.expand(logits.shape[:-1]).flatten(), logits.flatten(0, -2)
+    loss = F.cross_entropy(logits, own)
+    if not isinstance(smoothing, Tensor) and smoothing == 0:
+        return loss
+    kept = logits > -math.inf
+    even = logits.masked_fill(~kept, 0).sum(-1) / kept.sum(-1)
+    return loss + smoothing * (logits.take_along_dim(own[:, None], 1)[:, 0] - even).mean()
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #07fb721d
 class CubeProblem:
@@ -199,20 +210,14 @@ class CubeProblem:
     def full(self, scale, bias, w):
         "The loss from the whole cube."
         logits = self.logits(None, scale, bias, w)
-        if self.sharp:
-            return self.from_anchors(logits)
-        exact = self.labels is not None
-        target = self.label_logits(None, scale, bias, w) if exact else self.one_hot(logits.detach())
-        total = 0
+        if self.labels is None:  # of each slice only its anchor and its sums are read
+            own = sum(self.anchors()[0] * self.batch_size**k for k in range(self.n - 1))
+            each = [own_cross_entropy(self.rows(logits, t), own, self.smoothing) for t in range(self.n)]
+            return sum(each) / self.n
+        target, total = self.label_logits(None, scale, bias, w), 0
         for t in range(self.n):
-            wanted = self.rows(target, t).softmax(1).nan_to_num(0) if exact else self.rows(target, t)
+            wanted = self.rows(target, t).softmax(1).nan_to_num(0)
             total = total + cross_entropy(self.rows(logits, t), wanted, self.smoothing).mean()
-        return total / self.n
-
-    def from_anchors(self, logits):
-        "The loss of one-hot targets: of each slice only its anchor is read."
-        places = sum(self.anchors()[0] * self.batch_size**k for k in range(self.n - 1))
-        total = sum(F.cross_entropy(self.rows(logits, t), places) for t in range(self.n))
         return total / self.n
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import part_pages  # noqa: E402
 import play_pages  # noqa: E402
 from heroes import small_of  # noqa: E402
 from sources import HERE, KEPT, PARTS, ROOT, SOURCE, copy  # noqa: E402
-from sources import experiments, lessons, put, raw, toctree  # noqa: E402
+from sources import cells_of, experiments, lessons, plain, put, raw, reports, title_of, toctree  # noqa: E402
 
 from brace_nb.companion import read_facts  # noqa: E402
 
@@ -50,6 +51,7 @@ def front(rows: list[dict], figures: int) -> None:
         FINDING=read_facts(ROOT / "figures")["codes"]["figures"]["codes/tradeoff"]["alt"],
         PARTS="\n".join(raw('<div class="thumbs wide">', *map(part_card, main), "</div>")),
         OTHERS="\n".join(raw('<div class="thumbs wide">', *map(part_card, others), "</div>")),
+        REPORTS="\n".join(f"- [{plain(title_of(p))}]({p.relative_to(ROOT).as_posix()})" for p in reports()),
         PLAY="\n".join(play_pages.cards("play/")),
         ROWS=str(len(rows)),
         FIGURES=str(figures),
@@ -59,11 +61,31 @@ def front(rows: list[dict], figures: int) -> None:
     for name, block in blocks.items():
         text = text.replace(f"@{name}@", block)
     names = [f"parts/{p.partition('_')[2]}" for p in main]
-    tail = toctree(*names, caption="Read")
+    tail = toctree("nbs/one_hour", "reports", caption="Begin")
+    tail += toctree(*names, caption="Read")
     tail += toctree("play/index", "gallery/index", "ledger/index", "api/index", caption="Look up")
     rest = [f"parts/{p.partition('_')[2]}" for p in others]
     tail += toctree(*rest, "cite", caption="About")
     put("index.md", "\n".join([text, *tail]))
+
+
+def prose_of(path: Path) -> str:
+    "The text of a notebook's cells, without marks, for a line of context in the search."
+    texts = ["".join(c["source"]) for c in cells_of(path) if c["cell_type"] == "markdown"]
+    text = re.sub(
+        r"```.*?```|!\[[^\]]*\]\([^)]*\)|<[^>]+>|^[#>|-]+ *|\|", " ", "\n".join(texts), flags=re.S | re.M
+    )
+    return re.sub(r"\s+", " ", plain(text)).strip()
+
+
+def context() -> None:
+    "What the search shows below a hit: the texts of all pages, and the first line of each function."
+    pages = [p for row in lessons().values() for p in row] + reports() + [ROOT / "nbs/one_hour.ipynb"]
+    pages += [p for part in PARTS for p in experiments(part)]
+    texts = {p.relative_to(ROOT).with_suffix("").as_posix(): prose_of(p) for p in pages}
+    lines = part_pages.first_lines()
+    said = json.dumps(dict(pages=texts, functions=lines), ensure_ascii=False, separators=(",", ":"))
+    put("_static/search_texts.js", f"globalThis.TEXTS = {said};\n")
 
 
 def static() -> None:
@@ -77,6 +99,7 @@ def static() -> None:
     for name in ("data/film/film.gif", "figures/ledger.svg"):
         copy(ROOT / name, name)
     map_page.write()
+    context()
 
 
 def main() -> int:
@@ -97,7 +120,7 @@ def main() -> int:
     for path in SOURCE.rglob("*"):
         if path.is_file() and path not in KEPT and "__pycache__" not in path.parts:
             path.unlink()
-    pages = sum(p.suffix in (".md", ".ipynb") for p in KEPT)
+    pages = sum(p.suffix in (".md", ".ipynb") and "_static" not in p.parts for p in KEPT)
     print(f"{pages} pages in {SOURCE.relative_to(ROOT)}")
     return 0
 

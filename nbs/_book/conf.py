@@ -23,7 +23,9 @@ extensions = [
 ]
 html_theme, html_title = "furo", "brace_nb"
 html_static_path = ["_static"]
-html_css_files, html_js_files = ["book.css"], ["ledger.js"]
+html_css_files, html_js_files = ["book.css"], ["ledger.js", "search_lines.js"]
+html_favicon = "_static/favicon.svg"
+html_search_scorer = str(HERE / "_static/scorer.js")
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0072B2", "color-brand-content": "#0072B2"},
     "dark_css_variables": {"color-brand-primary": "#56B4E9", "color-brand-content": "#56B4E9"},

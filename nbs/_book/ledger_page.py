@@ -1,5 +1,6 @@
 """The ledger: shares of the verdicts, and every row with a filter above."""
 
+import json
 import re
 
 from brace_nb.companion import VERDICTS, read_facts
@@ -93,7 +94,7 @@ def share_table(rows: list[dict]) -> list[str]:
         if mine:
             count = [sum(r["verdict"] == v for r in mine) for v in VERDICTS]
             cells = "".join(f"<td>{f'{n} ({100 * n / len(mine):.0f} %)' if n else ''}</td>" for n in count)
-            link = f'<a href="rows.html#{source}">{name}, {chapter}</a>'
+            link = f'<a href="{source}.html">{name}, {chapter}</a>'
             shown = f'<td class="wide-only">{bar(mine)}</td>'
             lines.append(f"<tr><td>{link}</td><td>{len(mine)}</td>{shown}{cells}</tr>")
     return [f'<div class="ledger share-table"><table>{"".join(lines)}</table></div>']
@@ -121,14 +122,33 @@ def ledger(rows: list[dict]) -> None:
     )
     page = wide("Ledger", WORDS, "", *raw(f'<p class="counts">{counts}</p>'))
     page += [f"[All {len(rows)} rows, to filter and to search](rows.md)", "", "## Shares by chapter", ""]
-    page += [*raw(*share_table(rows)), *toctree("rows")]
+    present = [source for source in SOURCES if any(r["source"] == source for r in rows)]
+    page += [*raw(*share_table(rows)), *toctree("rows", *present)]
     put("ledger/index.md", "\n".join(page))
-    body = wide("All rows of the ledger", *raw('<div id="ledger-filter"></div>'))
-    for source, (name, chapter) in SOURCES.items():
+    for source in present:
+        name, chapter = SOURCES[source]
         mine = [r for r in rows if r["source"] == source]
-        if mine:
-            head = f'<h2>{name}, {chapter} <small class="rows-of">{len(mine)} rows</small></h2>'
-            body += raw(f'<section class="chapter" id="{source}">', head, *table(mine, figures), "</section>")
+        body = wide(f"Ledger: {name}, {chapter}", f"{len(mine)} rows. [All sources](rows.md)", "")
+        body += [*raw('<div id="ledger-filter"></div>')]
+        body += raw(f'<section class="chapter" id="{source}">', *table(mine, figures), "</section>")
+        put(f"ledger/{source}.md", "\n".join(body))
+    search(rows, present)
+
+
+def search(rows: list[dict], present: list[str]) -> None:
+    "A page that looks through all rows and the script that holds them; it lists the sources, too."
+    keys = ("id", "where", "says", "text", "verdict", "kind", "source")
+    listed = [{k: "" if r[k] is None else str(r[k]) for k in keys} for r in rows]
+    names = {source: ", ".join(SOURCES[source]) for source in present}
+    said = json.dumps(dict(sources=names, rows=listed), ensure_ascii=False, separators=(",", ":"))
+    put("_static/ledger_rows.js", f"globalThis.LEDGER = {said};\n")
+    body = wide("All rows of the ledger", "Each source has a page of its own:", "")
+    body += [f"- [{name}]({source}.md)" for source, name in names.items()]
+    script = '<script src="../_static/ledger_rows.js"></script>'
+    body += [
+        "",
+        *raw('<div id="ledger-search"></div>', '<div class="ledger" id="ledger-found"></div>', script),
+    ]
     put("ledger/rows.md", "\n".join(body))
 
 

@@ -5,9 +5,11 @@ import json
 import re
 from pathlib import Path
 
+from brace_nb.companion import parameters as own_parameters
 from brace_nb.companion import read_facts
 from sources import OWN_DATA, PARTS, ROOT, badges, cells_of, escaped, experiments, lessons, linked, plain
-from sources import put, row_link, title_of
+from sources import verdict_class
+from sources import copy, put, reports, row_link, title_of, toctree
 
 _PICTURE = re.compile(r"^!\[([^\]]*)\]\(((?:\.\./)+figures/([^)]+)\.png)\)[ \t]*$", re.M)
 CITE = " · [Cite](/cite.md)"
@@ -56,11 +58,13 @@ def site_target(target: str, notebook: Path) -> str | None:
         return target
     path = (notebook.parent / name).resolve()
     relative = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else name
-    if re.match(r"figures/(CLAIMS\.md|claims/)", relative):
+    if row := re.match(r"figures/claims/(\w+)\.md", relative):
+        return f"/ledger/{row[1]}.md"
+    if relative == "figures/CLAIMS.md":
         return "/ledger/rows.md"
     if re.match(r"figures/(\w+/)?README\.md", relative):
         return "/gallery/index.md"
-    if relative in ("nbs/index.ipynb", "README.md"):
+    if relative in ("nbs/index.ipynb", "README.md", "CONTENTS.md"):
         return "/index.md"
     is_page = relative.startswith("nbs/") and path.suffix == ".ipynb" and not path.name.startswith("zz_")
     is_figure = re.fullmatch(r"figures/\w+/\w+\.png", relative)
@@ -85,6 +89,32 @@ def is_imports(source: str) -> bool:
     except SyntaxError:  # a line that only IPython reads
         return False
     return all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in body)
+
+
+def is_plumbing(source: str) -> bool:
+    "Does a cell define nothing but helpers of its module (names that begin with _)?"
+    try:
+        body = ast.parse(re.sub(r"^#\|.*\n?", "", source, flags=re.M)).body
+    except SyntaxError:
+        return False
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return bool(body) and all(isinstance(node, kinds) and node.name.startswith("_") for node in body)
+
+
+def as_text(cell: dict) -> list[dict]:
+    "A cell that only puts out Markdown is that Markdown; its links are then those of the site."
+    texts = ["".join(o.get("data", {}).get("text/markdown", "")) for o in cell.get("outputs", [])]
+    if cell["cell_type"] != "code" or "#| echo: false" not in "".join(cell["source"]) or not any(texts):
+        return [cell]
+    rows = re.compile(r"\[([a-z ]+)\]\((?:\.\./)+figures/claims/(\w+)\.md#([^)]+)\)")
+
+    def badge(found: re.Match) -> str:
+        row = dict(source=found[2], id=found[3])
+        return f'<a class="{verdict_class(found[1])}" href="{row_link(row, "../../")}">{found[1]}</a>'
+
+    said = re.compile(r"^\*[^*]+\* (?=\[How it was measured\])", re.M)  # stands below the figure already
+    texts = [said.sub("", rows.sub(badge, text)) for text in texts]
+    return [markdown(f"{cell['id']}-{k}", text) for k, text in enumerate(texts)]
 
 
 OF_FIGURE = dict(png="large", csv="numbers")  # what is linked below a figure
@@ -115,7 +145,7 @@ def clean_cell(cell: dict, folded: bool, rows_of: dict, notebook: Path) -> dict:
     cell = cell | dict(metadata={}, source=re.sub(r"^#\|.*\n?", "", source, flags=re.M))
     if cell["cell_type"] == "code":
         cell["outputs"] = [o for o in cell["outputs"] if o.get("name") != "stderr"]
-        tags += ["hide-input"] * (folded or is_imports(cell["source"]))
+        tags += ["hide-input"] * (folded or is_imports(cell["source"]) or is_plumbing(cell["source"]))
     else:
         up = "../" * (len(notebook.relative_to(ROOT).parts) - 1)
         text = with_links(without_missing(cell["source"]), notebook)
@@ -132,18 +162,25 @@ def put_notebook(path: Path, top: dict, end: dict, rows_of: dict, folded: bool =
     name = path.relative_to(ROOT)
     nb = json.loads(path.read_text(encoding="utf-8"))
     found = [c for c in cells_of(path) if not is_noise("".join(c["source"]))]
-    found = [c for c in found if "".join(c["source"]).strip()]
+    found = [new for c in found for new in as_text(c) if "".join(new["source"]).strip()]
     found = [clean_cell(c, folded, rows_of, path) for c in found]
     nb["metadata"] = dict(kernelspec=nb["metadata"].get("kernelspec", {}))
     cells = [*found[:1], top, *found[1:], end]
     put(name.as_posix(), json.dumps(nb | dict(cells=cells)))
 
 
-def run_line(path: Path, command: str = "") -> dict:
+def run_line(path: Path, command: str = "", parameter: str = "") -> dict:
     "How to run a notebook oneself."
     name = path.relative_to(ROOT).as_posix()
-    say = f'<p class="run-line">Run this notebook: <code>make lab</code>, then open <code>{name}</code>'
+    kept = f"_static/notebooks/{name.removeprefix('nbs/')}"
+    copy(path, kept)
+    up = "../" * name.count("/")
+    link = f'<a href="{up}{linked(kept)}" download>Download this notebook</a>'
+    say = f'<p class="run-line">{link} or run it: <code>make lab</code>, then open <code>{name}</code>'
     more = f", or <code>{command}</code>" if command else ""
+    if parameter:
+        line = f"papermill {path.name} mine.ipynb -p {parameter} VALUE"
+        more += f". With another parameter, in its folder: <code>{line}</code>, or by a profile of your own"
     return markdown("run-line", "```{raw} html", f"{say}{more}.</p>", "```")
 
 
@@ -212,10 +249,24 @@ def figure_rows(facts: dict, rows: dict) -> dict[str, list[dict]]:
     return found
 
 
+def front_pages(rows_of: dict) -> None:
+    "The hour and the reports beside the sources."
+    for path in (ROOT / "nbs/one_hour.ipynb", *reports()):
+        end = markdown(
+            "links", "---", "", f"[All reports](/reports.md) · [The ledger](/ledger/rows.md){CITE}"
+        )
+        put_notebook(path, run_line(path), end, rows_of)
+    lines = [f"- [{plain(title_of(p))}](/{p.relative_to(ROOT).as_posix()})" for p in reports()]
+    about = "What each source says, what of it holds here, and how that is known, in the source's own order."
+    names = [f"/{p.relative_to(ROOT).with_suffix('').as_posix()}" for p in reports()]
+    put("reports.md", "\n".join(["# Beside the sources", "", about, "", *lines, "", *toctree(*names)]))
+
+
 def notebooks(rows: dict) -> None:
-    "A page for every lesson and every experiment."
+    "A page for every lesson and every experiment, the hour and the reports."
     facts = read_facts(ROOT / "figures")
     rows_of = figure_rows(facts, rows)
+    front_pages(rows_of)
     for part, row in lessons().items():
         for path in row:
             put_notebook(path, run_line(path), lesson_end(path, part, row), rows_of)
@@ -224,5 +275,5 @@ def notebooks(rows: dict) -> None:
             name = f"{path.parent.name}/{path.stem}"
             about = facts.get(path.parent.name, {}).get("experiments", {}).get(name, {})
             asked = [r for r in rows.values() if r["experiment"] == name]
-            top = run_line(path, f"make figures ONLY={name}")
+            top = run_line(path, f"make figures ONLY={name}", next(iter(own_parameters(path)), ""))
             put_notebook(path, top, experiment_end(path, mine, about, asked), rows_of, folded=True)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from brace_nb.companion import read_facts
+from brace_nb.core import Entry, Registry
 from heroes import hero
 from sources import (
     PARTS,
@@ -75,8 +76,39 @@ def first_line(thing) -> str:
     return plain(text[0]) if text else ""
 
 
+_TOLD = ("title", "formula", "says", "source", "valid", "parameters")  # Columns of a registry's table
+
+
+def _fact(value) -> str:
+    "A field of an entry as a cell."
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = ", ".join(map(str, value)) if isinstance(value, tuple | list | dict) else str(value)
+    return re.sub(r"([|<*_])", r"\\\1", text).replace("\n", " ")
+
+
+def entries_table(thing: dict) -> list[str]:
+    "The entries of a registry, a row each, with the fields that are words."
+    columns = [c for c in _TOLD if any(getattr(e, c, None) not in (None, "", ()) for e in thing.values())]
+    head = ["name", *columns]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for key, entry in thing.items():
+        cells = [f"`{key}`", *(_fact(getattr(entry, c, "")) for c in columns)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
 def registry(name: str, thing) -> list[str]:
     "A public name that is no function: what it holds."
+    if isinstance(thing, Registry) and thing and all(isinstance(e, Entry) for e in thing.values()):
+        return [
+            f"## {name}",
+            "",
+            f"{len(thing)} entries; `{thing.what}=` takes a name.",
+            "",
+            *entries_table(thing),
+            "",
+        ]
     lines = [f"## {name}", "", f"A `{type(thing).__name__}`"]
     if isinstance(thing, dict | tuple | list):
         keys = [f"`{k}`" for k in thing if isinstance(k, str | int)]
@@ -119,6 +151,15 @@ def function_page(part: str) -> list[str]:
     for name, thing in things.items():
         page += [] if callable(thing) else registry(name, thing)
     return page
+
+
+def first_lines() -> dict[str, str]:
+    "Full name of every public function and class -> its first line."
+    found = {}
+    for part in (p.partition("_")[2] for p in PARTS if p.partition("_")[2] not in WITHOUT_FUNCTIONS):
+        module = importlib.import_module(f"brace_nb.{part}")
+        found |= {f"brace_nb.{part}.{name}": first_line(getattr(module, name)) for name in module.__all__}
+    return found
 
 
 def functions() -> None:

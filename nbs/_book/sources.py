@@ -166,7 +166,7 @@ def verdict_class(verdict: str) -> str:
 
 def row_link(row: dict, up: str = "../") -> str:
     "Where a row of the ledger stands for good."
-    return f"{up}ledger/rows.html#{linked(row['id'])}"
+    return f"{up}ledger/{row['source']}.html#{linked(row['id'])}"
 
 
 def badges(rows: list[dict], up: str = "../") -> str:
@@ -186,6 +186,13 @@ def lessons() -> dict[str, list[Path]]:
         paths = [p for p in sorted((ROOT / "nbs" / part).glob("*.ipynb")) if not p.name.startswith("zz_")]
         found[part] = sorted(paths, key=lambda p: (bool(re.match(r"\d\d[a-z]_", p.name)), p.name))
     return found
+
+
+def reports() -> list[Path]:
+    "The reports beside the sources, in the order of the sources; others behind them."
+    found = sorted((ROOT / "nbs/reports").glob("*.ipynb"))
+    order = {name: k for k, name in enumerate(SOURCES)}
+    return sorted(found, key=lambda p: (order.get(p.stem, len(order)), p.stem))
 
 
 def experiments(part: str) -> list[Path]:

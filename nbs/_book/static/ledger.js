@@ -22,10 +22,17 @@ document.addEventListener("DOMContentLoaded", () => {
     words.setAttribute("aria-label", "words");
     fields.words = words;
     const count = document.createElement("output");
-    form.append(words, count);
+    const reset = document.createElement("button");
+    Object.assign(reset, { type: "button", textContent: "reset" });
+    reset.addEventListener("click", () => {
+      for (const field of Object.values(fields)) field.value = "";
+      update();
+    });
+    form.append(words, reset, count);
     const update = () => {
       const chosen = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value]));
       count.textContent = show(chosen);
+      reset.disabled = !Object.values(chosen).some(Boolean);
       const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value)).toString();
       try {
         history.replaceState(null, "", (query ? `?${query}` : location.pathname) + location.hash);
@@ -46,7 +53,7 @@ document.addEventListener("DOMContentLoaded", () => {
   if (ledger) {
     const rows = [...document.querySelectorAll(".ledger tbody tr")];
     const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
-    const names = ["source", "chapter", "kind", "verdict"];
+    const names = ["kind", "verdict"];
     filter(ledger, Object.fromEntries(names.map((name) => [name, kinds(rows, name)])), (chosen) => {
       const words = chosen.words.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
@@ -55,13 +62,59 @@ document.addEventListener("DOMContentLoaded", () => {
         row.hidden = !(fits && words.every((word) => texts.get(row).includes(word)));
         shown += !row.hidden;
       }
-      for (const chapter of document.querySelectorAll(".chapter"))
-        chapter.hidden = !chapter.querySelector("tbody tr:not([hidden])");
       return `${shown} of ${rows.length} rows`;
     });
     document
       .getElementById(decodeURIComponent(location.hash.slice(1)))
       ?.scrollIntoView({ behavior: "instant" });
+  }
+
+  // All rows of all sources: they come from a script, and a few are drawn at a time.
+  const search = document.getElementById("ledger-search");
+  if (search && globalThis.LEDGER) {
+    const { rows, sources } = globalThis.LEDGER;
+    const old = decodeURIComponent(location.hash.slice(1));
+    const moved = rows.find((row) => row.id === old);
+    if (moved) location.replace(`${moved.source}.html#${encodeURIComponent(old)}`);
+    const place = document.getElementById("ledger-found");
+    const texts = rows.map((row) => Object.values(row).join(" ").toLowerCase());
+    const of = (name) => [...new Set(rows.map((row) => row[name]))];
+    const by = { source: Object.values(sources), kind: of("kind"), verdict: of("verdict") };
+    const cell = (line, node) => line.insertCell().append(node);
+    const word = (text, tag = "span") => Object.assign(document.createElement(tag), { textContent: text });
+    const draw = (found, most) => {
+      const table = document.createElement("table");
+      const body = table.createTBody();
+      for (const row of found.slice(0, most)) {
+        const line = body.insertRow();
+        const link = word(row.where, "a");
+        link.href = `${row.source}.html#${encodeURIComponent(row.id)}`;
+        const badge = word(row.verdict);
+        badge.className = `verdict ${row.verdict.replace(" ", "-")}`;
+        cell(line, link);
+        cell(line, word(row.says));
+        cell(line, word(row.text));
+        cell(line, badge);
+      }
+      place.replaceChildren(table);
+      if (found.length > most) {
+        const more = Object.assign(word(`show all ${found.length}`, "button"), { type: "button" });
+        more.addEventListener("click", () => draw(found, found.length));
+        place.append(more);
+      }
+    };
+    filter(search, by, (chosen) => {
+      const words = chosen.words.toLowerCase().split(/\s+/).filter(Boolean);
+      const found = rows.filter(
+        (row, k) =>
+          (!chosen.source || sources[row.source] === chosen.source) &&
+          (!chosen.kind || row.kind === chosen.kind) &&
+          (!chosen.verdict || row.verdict === chosen.verdict) &&
+          words.every((w) => texts[k].includes(w)),
+      );
+      draw(found, 40);
+      return `${found.length} of ${rows.length} rows`;
+    });
   }
 
   const gallery = document.getElementById("gallery-filter");

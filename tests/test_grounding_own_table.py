@@ -1,0 +1,164 @@
+"`brace-nb train`: what is held out, what is kept, when it stops, how it goes on."
+
+import csv
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brace_nb.companion import main, root
+from brace_nb.grounding import (
+    AlignedTuples,
+    Watch,
+    default_encoders,
+    put_weights,
+    read_study,
+    report_page,
+    retrieval_rows,
+    score_of,
+    split_items,
+    train_table,
+    weights_of,
+)
+
+
+def linear_views(n=120, seed=0):
+    "Linear pictures of the same hidden numbers."
+    random = np.random.default_rng(seed)
+    hidden = random.normal(size=(n, 5))
+    maps = {name: random.normal(size=(5, 9)) for name in ("image", "text", "sound")}
+    return {name: (hidden @ m).astype("float32") for name, m in maps.items()}
+
+
+def files(folder, views):
+    for name, x in views.items():
+        np.save(folder / f"{name}.npy", x)
+    return {name: folder / f"{name}.npy" for name in views}
+
+
+def test_every_item_is_in_one_part():
+    views = linear_views() | dict(number=np.arange(120, dtype="float32")[:, None])
+    parts = split_items(AlignedTuples(views))
+    seen = torch.cat([p.views["number"][:, 0] for p in parts]).sort().values
+    assert seen.tolist() == list(range(120)) and [len(p) for p in parts] == [96, 12, 12]
+    with pytest.raises(ValueError, match="10 items"):
+        split_items(AlignedTuples(linear_views(40)))
+    with pytest.raises(ValueError):
+        split_items(AlignedTuples(views), held=1.5)
+
+
+def slow_stop(scores, patience):
+    "Looks one by one: the first best, and how long ago that was."
+    best = max(range(len(scores)), key=lambda i: (scores[i], -i))
+    return len(scores) - 1 - best >= patience
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([0.1, 0.2, 0.3]), min_size=1, max_size=12), st.integers(1, 5))
+def test_it_stops_when_nothing_better_came_for_a_while(tmp_path_factory, scores, patience):
+    watch = Watch(tmp_path_factory.getbasetemp() / "none", None, patience)
+    assert watch.enough([dict(score=s) for s in scores]) == slow_stop(scores, patience)
+    assert watch.best == max(scores)
+
+
+def test_the_best_weights_are_kept_and_come_back(tmp_path):
+    tuples = AlignedTuples(linear_views(40))
+    good, bad = default_encoders(tuples, 8, seed=0), default_encoders(tuples, 8, seed=1)
+    watch = Watch(tmp_path / "best.safetensors", tuples, 3)
+    first, second = (watch.more(e)["score"] for e in (good, bad))
+    put_weights(bad, watch.path)
+    kept, wanted = weights_of(bad), weights_of(good if first >= second else bad)
+    assert all(torch.equal(kept[k], wanted[k]) for k in wanted)
+
+
+def test_recall_is_that_of_plain_loops():
+    random = torch.Generator().manual_seed(0)
+    views = {k: torch.nn.functional.normalize(torch.randn(15, 4, generator=random)) for k in "ab"}
+    views["b"][3] = torch.nan  # missing
+    rows = retrieval_rows(views)
+    keep = [i for i in range(15) if i != 3]
+    for row, (x, y) in zip(rows, (("a", "b"), ("b", "a")), strict=True):
+        cosines = views[x].double() @ views[y].double().T
+        hits = [sum(cosines[i, j] >= cosines[i, i] for j in keep) <= 1 for i in keep]
+        assert row["items"] == 14 and row["R@1"] == pytest.approx(sum(hits) / 14)
+        assert 0 <= row["low@1"] <= row["R@1"] <= row["high@1"] <= 1
+
+
+def test_a_training_learns_and_its_report_names_what_it_did(tmp_path):
+    made = train_table(
+        files(tmp_path, linear_views()), tmp_path / "out", epochs=6, embed_dim=8, progress=False
+    )
+    assert made.looks[-1]["score"] > made.looks[0]["score"] + 0.2
+    assert made.best == min(
+        k["step"] for k in made.looks if k["score"] == max(x["score"] for x in made.looks)
+    )
+    page = (made.folder / "report.html").read_text()
+    assert "96 items to learn from, 12 to choose the weights, 12 for this report" in page
+    assert "image" in page and "data:image/png;base64," in page
+    embedded = np.load(made.folder / "image.npy")
+    assert embedded.shape == (120, 8) and np.allclose(np.linalg.norm(embedded, axis=1), 1, atol=1e-5)
+
+
+def test_it_stops_early_and_a_second_call_changes_nothing(tmp_path):
+    random = np.random.default_rng(0)
+    noise = {k: random.normal(size=(120, 4)).astype("float32") for k in ("a", "b")}
+    options = dict(epochs=40, patience=2, embed_dim=4, progress=False)
+    first = train_table(files(tmp_path, noise), tmp_path / "out", **options)
+    assert first.looks[-1]["step"] < 40 * 4
+    before = (first.folder / "best.safetensors").read_bytes()
+    again = train_table(files(tmp_path, noise), tmp_path / "out", **options)
+    assert again.looks == first.looks and (first.folder / "best.safetensors").read_bytes() == before
+
+
+def test_a_page_shows_names_as_text():
+    rows = retrieval_rows({"<b>": torch.eye(12), "c": torch.eye(12)})
+    page = report_page("a & b", rows, [dict(step=0, loss=1.0)], [dict(step=0, score=0.5)], 0)
+    assert "&lt;b&gt;" in page and "a &amp; b" in page
+    assert score_of({"R@1": 0.2, "R@10": 0.6}) == pytest.approx(0.4)
+
+
+def test_the_example_files_are_what_the_commands_take():
+    folder = root() / "data/examples"
+    with (folder / "names.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 400 and set(rows[0]) == {"english", "german", "spanish", "japanese", "label"}
+    assert read_study(folder / "study.yaml").runs == 6
+
+
+def test_the_command_prints_the_table_and_says_what_is_wrong(tmp_path, capsys):
+    lines = ["one,two"] + [f"word{k} {k % 7},mot{k} {k % 7}" for k in range(100)]
+    (tmp_path / "own.csv").write_text("\n".join(lines))
+    words = ["train", str(tmp_path / "own.csv"), "--out", str(tmp_path / "out"), "--quiet", "--epochs", "1"]
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--embed_dim", "8"])
+    assert not end.value.code and "R@10" in (said := capsys.readouterr().out) and "report.html" in said
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--embed_dim", "16"])
+    assert end.value.code == 2 and "belongs to another run" in capsys.readouterr().err
+
+
+def test_an_interrupted_training_goes_on(tmp_path):
+    paths = files(tmp_path, linear_views())
+    code = (
+        "import sys\nfrom brace_nb.grounding import train_table\n"
+        f"train_table({ {k: str(v) for k, v in paths.items()}!r}, {str(tmp_path / 'out')!r}, epochs=2000, "
+        "patience=2000, embed_dim=8, progress=False)"
+    )
+    job = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    state = tmp_path / "out/state.safetensors"
+    for _ in range(1200):
+        if state.exists() or job.poll() is not None:
+            break
+        time.sleep(0.1)
+    job.send_signal(signal.SIGINT)
+    said = job.communicate(timeout=120)[1]
+    assert "training stopped after step" in said and state.exists()
+    stopped = int(re.search(r"stopped after step (\d+)", said)[1])
+    assert 0 < stopped < 2000 * 4
