@@ -2117,6 +2117,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                       'brace_nb/companion/gallery.py'),
                                             'brace_nb.companion.gallery.captions_of': ( '7_companion/gallery.html#captions_of',
                                                                                         'brace_nb/companion/gallery.py'),
+                                            'brace_nb.companion.gallery.counterparts': ( '7_companion/gallery.html#counterparts',
+                                                                                         'brace_nb/companion/gallery.py'),
                                             'brace_nb.companion.gallery.read_facts': ( '7_companion/gallery.html#read_facts',
                                                                                        'brace_nb/companion/gallery.py'),
                                             'brace_nb.companion.gallery.to_gallery': ( '7_companion/gallery.html#to_gallery',

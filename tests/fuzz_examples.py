@@ -341,6 +341,7 @@ EXAMPLES = {
         linear_probe=dict(train=PART, val=PART, test=PART, strengths=(0.1,), max_iter=500),
         mean_average_precision=dict(similarity=SQUARE),
         mean_similarity=dict(x=ROWS),
+        label_auc=dict(x=ROWS, labels=LABELS),
         modality_accuracy=dict(x=ROWS, y=OTHERS, seed=0),
         modality_gap=dict(x=ROWS, y=OTHERS),
         movement=dict(before=ROWS, after=OTHERS, rigid=True),
@@ -448,6 +449,7 @@ LEFT_OUT = {
         "train": "trains; its arguments are functions",
         "obstacle portable_environment use_one_instruction_set": "set up a process",
         "executor_of last_words submitting wait_for": "talk to a cluster",
+        "extra_of install_words tell_extras": "names of packages",
         "printable": "takes any text",
     },
     "foundations": {
@@ -479,6 +481,7 @@ LEFT_OUT = {
     },
     "evaluation": {
         "compare_models layer_features": "models",
+        "baseline_embeddings": "any number of parts, without names: tests/test_evaluation_baselines.py",
         "evaluate_files report_text": "files",
     },
     "grounding": {
@@ -494,6 +497,8 @@ LEFT_OUT = {
         "hide_words language_of": "draws of a generator, a data set",
         "distil_encoder guess_language teach_language train_students training_path": "train",
         "read_aligned read_study sweep_file sweep_parts": "files",
+        "put_weights train_table": "files; `tests/test_grounding_own_table.py` gives them wrong ones",
+        "report_page score_of split_items table_text retrieval_rows weights_of": "parts of `train_table`",
         "chunk_by_memory default_encoders embed_views encode_batch objective_losses run_outcomes": (
             "models and their tuples"
         ),
