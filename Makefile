@@ -51,7 +51,7 @@ install: .venv/.installed ## create .venv and install everything into it
 
 .venv/.installed: settings.ini setup.py pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "brace_nb needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Point PYTHON= at one.")'
-	@echo "installing into .venv (2-3 minutes, about 2.5 GB)"
+	@echo "installing into .venv (2-3 minutes; 2.8 GB with a CPU build of torch, above 6 GB with a CUDA build: see RUNNING.md)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[tools,clip,assignment,dev,slurm,book]'
 	@touch $@

@@ -14,7 +14,7 @@ import torch
 
 import brace_nb
 from brace_nb.codes import binarize, pack
-from brace_nb.companion import figures_folder, main
+from brace_nb.companion import VERDICTS, figures_folder, main
 
 
 def hears_interrupts():
@@ -69,7 +69,23 @@ def test_claims_judges_the_rows_it_shows(capsys):
     only = [r for r in rows if r["id"].startswith(good["id"])]
     code, out, err = run(capsys, "claims", "--id", good["id"], "--check")
     assert (code, err) == (0, "") and f"{len(only)} rows" in out
-    complains(capsys, "no row whose id begins with 'nobody.'", "claims", "--id", "nobody.", "--check")
+    complains(capsys, "no row of {'id': 'nobody.'}", "claims", "--id", "nobody.", "--check")
+
+
+def test_claims_filters_and_shows_what_the_source_says(capsys):
+    rows = json.loads((figures_folder("cpu") / "claims.json").read_text())
+    for verdict in VERDICTS:
+        code, out, _ = run(capsys, "claims", "--verdict", verdict)
+        assert code == 0 and out.count("\n" + verdict) + out.startswith(verdict) == sum(
+            r["verdict"] == verdict for r in rows
+        )
+    _, out, _ = run(capsys, "claims", "--source", "thesis_6", "--kind", "erratum")
+    shown = [r for r in rows if r["source"] == "thesis_6" and r["kind"] == "erratum"]
+    assert shown and all(r["id"] in out for r in shown) and out.count("thesis.") >= len(shown)
+    assert str(shown[0]["says"])[:40] in out and str(shown[0]["where"]) in out
+    _, out, _ = run(capsys, "claims", "--section", "7.1")
+    assert "thesis.s7_1.rq3" in out and "(6.7.1" not in out
+    complains(capsys, "no row of {'section': '99.9'}", "claims", "--section", "99.9")
 
 
 def test_claims_fails_on_the_row_it_shows(capsys, monkeypatch, tmp_path):

@@ -145,7 +145,7 @@ def test_a_table_keeps_its_key():
 
 def row(**changes):
     number = dict(kind="claim", where="w", says=1.0, tolerance=0.5, why="reason", needs="nothing")
-    return number | dict(experiment="a/b", verdict="reproduced") | changes
+    return number | dict(on_miss="differs", experiment="a/b", verdict="reproduced") | changes
 
 
 @pytest.fixture
@@ -176,6 +176,7 @@ def write(project, rows):
         (dict(tolerance=None, says="sentence"), "a sentence has none"),
         (dict(why=""), "has a reason"),
         (dict(on_miss="wrong"), "on_miss"),
+        (dict(on_miss="differs", kind="claim", headline="no"), "headline"),
         (dict(extra=1), "unknown fields"),
         (dict(experiment=None), "is `not run`"),
     ],
@@ -204,7 +205,8 @@ def test_record_judges_and_refuses(project):
     kept = json.loads((project / "run/claims.json").read_text())["number"]["gained"]
     assert kept[0] < kept[1] < kept[2] and abs(kept[1] - 0.25) < 1e-6
     assert record("sentence", dict(wrong=np.int64(0))) == "reproduced"
-    assert record("sentence", dict(wrong=0), null=dict(wrong=(0, 0.5, 0.9))) == "undecided"
+    with pytest.raises(ValueError, match="in which amount"):
+        record("sentence", dict(wrong=0), null=dict(wrong=(0, 0.5, 0.9)))
     assert record("sentence", dict(wrong=2), "by this counterexample") == "refuted"
     for bad, message in [
         (("numbr", 1), r"unknown ledger id 'numbr'; close: \['number'\]"),

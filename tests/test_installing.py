@@ -92,11 +92,10 @@ def test_what_other_programs_import_is_their_business():
 
 
 def test_a_wheel_says_its_own_line(monkeypatch):
-    import brace_nb.core.extras as extras
-
+    extras = sys.modules[install_words.__module__]
     assert "constraints.txt" in install_words("clip") and extra_of("lap") == "assignment"
     monkeypatch.setattr(extras, "__file__", "/nowhere/site-packages/brace_nb/core/extras.py")
-    assert "-py3-none-any.whl[clip]" in extras.install_words("clip")
+    assert "-py3-none-any.whl[clip]" in install_words("clip")
 
 
 def test_help_says_which_commands_need_a_clone(capsys):

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .driver import run_kernel
+from .driver import compiled, run_kernel
 from ..core import as_tensor, like
 from ..core.arguments import checked, count, floats, integers, within
 
 # %% auto #0
-__all__ = ['upper_bound', 'check_possible', 'Assignment', 'judged', 'certified']
+__all__ = ['upper_bound', 'judge', 'tighten', 'check_possible', 'Assignment', 'certified']
 
 # %% ../../nbs/4_assignment/01h_certificate.ipynb #6cda5e19
 def _check_pairs(x, rows, cols):
@@ -62,8 +62,14 @@ def _distinct(x):
     return ~((x[..., 1:] == x[..., :-1]) & (x[..., 1:] >= 0)).any(-1)
 
 
-def _judge(x, sign, rows, cols, bound):
-    "Totals and certified gaps, NaN where not valid, of pairs (B, n) for costs x (B, h, w)."
+def judge(
+    x: Tensor,  # Costs (B, h, w)
+    sign: float,  # 1 for scores, -1 for costs
+    rows: Tensor,  # Of the pairs, int64, shape (B, n); -1 for no pair
+    cols: Tensor,  # Of the pairs
+    bound: Tensor | None,  # On the best totals of the scores, where the method has one
+) -> Tensor:  # Totals, and certified gaps, NaN where not valid, float64, shape (2, B)
+    "What pairs are worth, and how far from the optimum they can be."
     there = rows >= 0
     cells = x.flatten(-2).gather(-1, (rows * x.shape[-1] + cols).clamp(min=0)).double()
     total = torch.where(there, cells, 0.0).sum(-1)
@@ -73,15 +79,22 @@ def _judge(x, sign, rows, cols, bound):
         bound = upper_bound(x * sign)
     if rows.shape[-1] > 1:
         valid &= _distinct(rows) & _distinct(cols)
-    return total, torch.where(valid, (bound - sign * total).clamp(min=0), math.nan)
+    return torch.stack([total, torch.where(valid, (bound - sign * total).clamp(min=0), math.nan)])
 
 
-def _tighten(sign, sweeps, x, rows, cols, total, gap):
-    "Price sweeps for the valid answers; `gap` is changed in place."
+def tighten(
+    costs,  # `Costs`
+    sweeps: int,  # Price sweeps
+    pairs,  # Rows and columns (2, B, n) of the kind of the costs
+    facts,  # Totals and gaps (2, B); the gaps are changed in place
+) -> None:
+    "Better gaps of the valid answers by price sweeps."
+    count(sweeps, "sweeps")
+    x, (rows, cols), (total, gap) = as_tensor(costs.x), as_tensor(pairs), as_tensor(facts)
     at = (gap == gap).nonzero()[:, 0]
     if len(at):
-        bound = upper_bound(x[at] * sign, rows[at], cols[at], sweeps)
-        gap[at] = torch.minimum(gap[at], (bound - sign * total[at]).clamp(min=0))
+        bound = upper_bound(x[at] * costs.sign, rows[at], cols[at], sweeps)
+        gap[at] = torch.minimum(gap[at], (bound - costs.sign * total[at]).clamp(min=0))
 
 # %% ../../nbs/4_assignment/01h_certificate.ipynb #e8028fdc
 def check_possible(x, sign):
@@ -105,17 +118,12 @@ def _array(a):
     return np.asarray(a.double() if a.is_floating_point() else a)
 
 
-def _without_limited(rows, cols, costs):
-    "Pairs without those that are worth nothing under the limit, -1 in their places, and their total."
-    rows, cols, x = map(_array, (rows, cols, costs.given))
-    x = x.reshape(costs.x.shape)
-    picked = x[np.arange(len(x))[:, None], rows, cols].astype(np.float64)
-    kept = (rows >= 0) & (costs.sign * (picked - costs.limit) > 0)
-    if kept.all():
-        return rows, cols, torch.from_numpy(picked).sum(-1).numpy()
-    order = (~kept).argsort(axis=-1, kind="stable")
-    pairs = [np.take_along_axis(np.where(kept, a, -1), order, -1) for a in (rows, cols)]
-    return *pairs, torch.from_numpy(np.where(kept, picked, 0.0)).sum(-1).numpy()
+def _without_limited(pairs, facts, costs):
+    "Pairs without those that are worth nothing under the limit, -1 in their places, and their totals."
+    pairs, facts, x = map(_array, (pairs, facts, costs.given))
+    x = np.ascontiguousarray(x, np.float64).reshape(costs.x.shape)
+    compiled("drop_pairs")(x, float(costs.limit), costs.sign, pairs, facts)
+    return pairs, facts
 
 # %% ../../nbs/4_assignment/01h_certificate.ipynb #16df07d7
 class Assignment(NamedTuple):
@@ -128,27 +136,20 @@ class Assignment(NamedTuple):
     gap: Tensor | np.ndarray  # At most this far from the optimum, float64, shape (...); NaN if not valid
 
 
-def judged(found, costs, sweeps):
-    "Pairs (B, n), totals and gaps (B) for costs (`Costs`) from what a method found, and the worst status."
-    rows, cols, bound, total, gap, status = found  # a kernel has judged; else total and gap are None
-    if total is None:
-        total, gap = _judge(costs.x, costs.sign, rows, cols, bound)
-    if sweeps:
-        count(sweeps, "sweeps")
-        _tighten(costs.sign, sweeps, *map(as_tensor, (costs.x, rows, cols, total, gap)))
-    return rows, cols, total, gap, status
-
-
-def certified(answer, costs):
-    "The answer of `judged` in the shape and the kind of the cost that was given."
-    rows, cols, total, gap, _ = answer
+def certified(
+    pairs,  # Rows and columns, int64, shape (2, B, n)
+    facts,  # Totals and gaps, float64, shape (2, B)
+    costs,  # `Costs`
+) -> Assignment:
+    "The answer in the shape and the kind of the cost that was given."
     if costs.limit is not None:
-        rows, cols, total = _without_limited(rows, cols, costs)
-        gap = _array(gap)
-    if not costs.lead and isinstance(rows, np.ndarray) and not isinstance(costs.given, Tensor):
-        return Assignment(rows[0], cols[0], gap[0] == gap[0], total[0], gap[0])
-    fields = [f.reshape((*costs.lead, *f.shape[1:])) for f in (rows, cols, gap == gap, total, gap)]
-    if isinstance(costs.given, Tensor):
-        device = costs.given.device
-        fields = [torch.from_numpy(f).to(device) if isinstance(f, np.ndarray) else f for f in fields]
-    return Assignment(*(like(f, costs.given) for f in fields))
+        pairs, facts = _without_limited(pairs, facts, costs)
+    given = costs.given
+    if not costs.lead and isinstance(pairs, np.ndarray) and not isinstance(given, Tensor):
+        gap = facts[1, 0]
+        return Assignment(pairs[0, 0], pairs[1, 0], gap == gap, facts[0, 0], gap)
+    if isinstance(given, Tensor):
+        pairs, facts = (as_tensor(f).to(given.device) for f in (pairs, facts))
+    rows, cols = pairs.reshape((2, *costs.lead, pairs.shape[-1]))
+    total, gap = facts.reshape((2, *costs.lead))
+    return Assignment(*(like(f, given) for f in (rows, cols, gap == gap, total, gap)))

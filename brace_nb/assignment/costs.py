@@ -163,12 +163,12 @@ def _sparse_pairs(entries, sign):
 def solve_sparse(
     cost,  # A sparse matrix of SciPy, shape (h, w)
     sign: float,  # 1 for scores, -1 for costs
-) -> tuple:  # The fields of `Found`, for a batch of one
+) -> tuple:  # Pairs (2, 1, n), total and gap (2, 1), and the status
     "What the exact method finds for a sparse matrix, without a full one."
     entries = cost.tocsr().tocoo()  # entries stored twice are added
     if not min(entries.shape):
-        return *np.zeros((2, 1, 0), np.int64), None, *np.zeros((2, 1)), 0
-    rows, cols = (a.astype(np.int64) for a in _sparse_pairs(entries, sign))
+        return np.zeros((2, 1, 0), np.int64), np.zeros((2, 1)), 0
+    rows, cols = pairs = np.stack(_sparse_pairs(entries, sign)).astype(np.int64)
     score = sign * entries.data.astype(np.float64)
     flip = entries.shape[0] > entries.shape[1]
     row, col = (entries.col, entries.row) if flip else (entries.row, entries.col)
@@ -179,7 +179,7 @@ def solve_sparse(
     mine[row[picked]] = picked
     total = score[mine].sum()
     gap = max(0.0, _sparse_bound(score, row, col, mine) - total)
-    return rows[None], cols[None], None, np.array([sign * total]), np.array([gap]), 0
+    return pairs[:, None], np.array([[sign * total], [gap]]), 0
 
 # %% ../../nbs/4_assignment/01j_costs.ipynb #8ff869e0
 class Costs(NamedTuple):
@@ -236,17 +236,10 @@ _IN_PLACE = np.dtype("f8"), np.dtype("f4")  # in the byte order of the machine
 
 def readable_array(cost):
     "The numbers of the CPU that a kernel can read, as an array; None for other costs."
-    if isinstance(cost, Tensor):
-        if (
-            not cost.is_cpu
-            or cost.layout != torch.strided
-            or cost.dtype not in (torch.float64, torch.float32)
-        ):
-            return None
-        cost = cost.numpy(force=True)
-    elif type(cost) is not np.ndarray:
-        return None
-    return cost if cost.dtype in _IN_PLACE and cost.ndim > 1 else None
+    if isinstance(cost, Tensor) and cost.is_cpu and cost.layout == torch.strided:
+        if cost.dtype in (torch.float64, torch.float32):
+            cost = cost.numpy(force=True)  # of the same memory
+    return cost if type(cost) is np.ndarray and cost.dtype in _IN_PLACE and cost.ndim > 1 else None
 
 
 def read_costs(
@@ -276,5 +269,7 @@ def read_costs(
         x = x.copy()
     shape = x.shape
     sizes = None if sizes is None else _sizes_of(sizes, shape)
-    x = x[None] if len(shape) == 2 else x.reshape((math.prod(shape[:-2]), *shape[-2:]))
+    if len(shape) == 2:
+        return Costs(x[None], sign, (), given, limit, False, sizes)
+    x = x.reshape((math.prod(shape[:-2]), *shape[-2:]))
     return Costs(x, sign, shape[:-2], given, limit, False, sizes)

@@ -62,8 +62,7 @@ def run_kernel(
 ) -> tuple:  # Pairs (2, B, k), total and gap (2, B), and the worst status of a matrix
     "Solve a batch."
     solve, (B, h, w) = compiled(name), c.shape
-    pairs, facts = np.empty((2, B, min(h, w)), np.int64), np.empty((2, B))
-
+    pairs, facts = np.empty((2, B, h if h < w else w), np.int64), np.empty((2, B))
     if c.size <= FEW_NUMBERS:
         return pairs, facts, solve(c, sign, count, weight, pairs, facts, 0, B)
     return pairs, facts, in_pieces(partial(solve, c, sign, count, weight, pairs, facts), B, h * w)

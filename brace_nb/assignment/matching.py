@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .certificate import Assignment
 from .costs import check_cost, dense_cost, read_costs, readable_array
-from .driver import compiled
+from .driver import compiled, run_kernel
 from .methods import method_of
 from .solvers import assign
 from ..core import as_tensor, like
@@ -30,7 +30,7 @@ def _whole_sizes(sizes):
     if found.ndim != 1 or found.dtype.kind not in "iub" or min(found.tolist(), default=0) < 0:
         for n in sizes:
             whole(n, "a size", 0, "a whole number >= 0")
-    return found.astype(np.int64)
+    return found.astype(np.int64, copy=False)
 
 
 def _check_matching(x, sizes, mask):
@@ -57,11 +57,12 @@ def _solve_list(costs, ragged, sign):
 
 def _split(pairs, counts, device):
     "Rows and columns of every matrix: arrays, or tensors when a device is given."
-    moved = device is not None and device.type != "cpu"
-    rows, cols = torch.from_numpy(pairs).to(device) if moved else pairs
+    if device is not None and device.type != "cpu":
+        rows, cols = torch.from_numpy(pairs).to(device)
+        return list(zip(rows.split(counts), cols.split(counts)))
     stops = list(accumulate(counts))
-    found = [(rows[start:stop], cols[start:stop]) for start, stop in zip([0, *stops], stops)]
-    if device is None or moved:
+    found = [(pairs[0, start:stop], pairs[1, start:stop]) for start, stop in zip([0, *stops], stops)]
+    if device is None:
         return found
     return [(torch.from_numpy(r), torch.from_numpy(c)) for r, c in found]
 
@@ -78,15 +79,19 @@ def _check_images(x, sizes, maximize, impossible):
         )
 
 
-def _match_at_once(cost, sizes, ragged, maximize=False):
+def _match_at_once(cost, sizes, entry, maximize=False):
     "Pairs of every image by one kernel."
     (_, Q, A), c, sign = cost.shape, readable_array(cost), 1.0 if maximize else -1.0
-    if c is not None and c.flags.carray:
-        pairs, counts, facts, status = ragged(c.reshape(-1), Q, sizes, A, sizes + Q * A, sign)
+    if c is not None and c.flags.carray and len(c) == 1:
+        name, count, weight = entry.plan(entry.options({}))
+        pairs, facts, status = run_kernel(name, c, sign, count, weight)
+        pairs, counts = pairs[:, 0], [pairs.shape[2]]
+    elif c is not None and c.flags.carray:
+        pairs, counts, facts, status = entry.ragged(c.reshape(-1), Q, sizes, A, sizes + Q * A, sign)
     else:
         own = (cost[b, :, stop - n : stop] for b, (n, stop) in enumerate(zip(sizes, sizes.cumsum())))
         pairs, counts, facts, status = _solve_list(
-            [read_costs(c, sign, None, True) for c in own], ragged, sign
+            [read_costs(c, sign, None, True) for c in own], entry.ragged, sign
         )
     if status:  # an image has a bad cost or no matching
         _check_images(as_tensor(cost).detach(), sizes, maximize, np.flatnonzero(np.isnan(facts[1])).tolist())
@@ -138,9 +143,9 @@ def match_batch(
     "Match queries to annotations for a whole batch (thesis 6.4.7.3; `HungarianMatcher` of DETR)."
     x, sizes = cost if type(cost) is np.ndarray else as_tensor(cost, "cost"), _whole_sizes(sizes)
     _check_matching(x, sizes, mask)
-    ragged = method_of(method).ragged
-    if ragged and mask == "image" and options.keys() <= {"maximize"}:
-        return _match_at_once(x, sizes, ragged, **options)
+    entry = method_of(method)
+    if entry.ragged and mask == "image" and options.keys() <= {"maximize"}:
+        return _match_at_once(x, sizes, entry, **options)
     x, sizes, starts = as_tensor(x).detach(), sizes.tolist(), np.cumsum([0, *sizes])
     own = [x[b, :, starts[b] : starts[b + 1]] for b in range(len(x))]
     if mask == "batch" and x.shape[2]:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .certificate import judge
 from .costs import check_cost, solve_sparse
 from .driver import run_kernel, run_ragged
 from .fused_kernels import can_fuse, fused_recursive
@@ -84,17 +85,19 @@ class AssignmentMethod(Entry):
         return self.kernel(options) if self.kernel else None
 
     def find(self, costs, plan, options):
-        "What the method finds for costs that were read (`Costs`), as arguments of `certified`."
+        "Pairs (2, B, n), totals and gaps (2, B) for costs that were read (`Costs`), and the worst status."
         x, shape = costs.x, costs.x.shape
         if costs.sparse:
             return self.sparse(x, costs.sign)
         if 0 in shape:
             pairs, facts = np.zeros((2, len(x), min(shape[1:])), np.int64), np.zeros((2, len(x)))
-            return *like(pairs, x), None, *like(facts, x), 0
+            return like(pairs, x), like(facts, x), 0
         if self.least_side > 1 and 1 in shape[1:]:
             return METHODS["exact"].find(costs, METHODS["exact"].plan({}), {})
         if plan is None or not isinstance(x, np.ndarray) and x.device.type != "cpu":
-            return *self.solve(as_tensor(x), costs.sign, options), None, None, 1
+            x = as_tensor(x)
+            rows, cols, bound = self.solve(x, costs.sign, options)
+            return torch.stack([rows, cols]), judge(x, costs.sign, rows, cols, bound), 1
         return run_plan(costs, *plan)
 
 
@@ -130,10 +133,10 @@ def run_plan(costs, name, count, weight):
     "What a kernel finds; NaN, which it meets when it reads a matrix, is an error here."
     x = costs.x if isinstance(costs.x, np.ndarray) else costs.x.contiguous().numpy()
     count = min(x.shape[1:]) if count is None else count
-    pairs, facts, status = run_kernel(name, x, costs.sign, count, weight)
-    if status == 2:
+    found = run_kernel(name, x, costs.sign, count, weight)
+    if found[2] == 2:
         check_cost(x.reshape((*costs.lead, *x.shape[1:])), costs.sign > 0)
-    return pairs[0], pairs[1], None, facts[0], facts[1], status
+    return found
 
 # %% ../../nbs/4_assignment/01d_methods.ipynb #f45cc35c
 @METHODS.register(

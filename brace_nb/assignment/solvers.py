@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .certificate import Assignment, certified, check_possible, judged
+from .certificate import Assignment, certified, check_possible, tighten
 from .costs import check_cost, read_costs, sizes_without_forbidden, without_padding
 from .methods import full_signature, method_of
 from ..core import as_tensor
@@ -29,19 +29,24 @@ def _ragged(entry, costs):
         check_cost(without_padding(torch.from_numpy(x), costs.sizes), costs.sign > 0)
     pairs = np.full((2, B, min(h, w)), -1)
     pairs[:, np.arange(min(h, w)) < np.reshape(counts, (B, 1))] = found
-    return *pairs, *facts, status
+    return pairs, facts, status
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #sized002
-def _put(answer, at, again):
-    "The answer (pairs, totals and gaps of a batch as arrays) with that of the matrices `at` in its place."
-    pairs, facts = answer
-    found = [np.asarray(as_tensor(f).cpu()) for f in again[:4]]
-    wider = max(0, found[0].shape[1] - pairs.shape[2])
-    pairs = np.pad(pairs, ((0, 0), (0, 0), (0, wider)), constant_values=-1)
-    pairs[:, at] = -1
-    pairs[:, at, : found[0].shape[1]] = found[:2]
-    facts[:, at] = found[2:]
+def _put(pairs, facts, at, found):
+    "Pairs, totals and gaps of a batch with what was found for the matrices `at` in their places."
+    pairs, facts, own, own_facts = (np.asarray(as_tensor(f).cpu()) for f in (pairs, facts, *found[:2]))
+    pairs = np.pad(pairs, ((0, 0), (0, 0), (0, max(0, own.shape[2] - pairs.shape[2]))), constant_values=-1)
+    pairs[:, at], facts = -1, facts.copy()
+    pairs[:, at, : own.shape[2]], facts[:, at] = own, own_facts
     return pairs, facts
+
+
+def _one_size(entry, costs, plan, options, sweeps):
+    "Answers of matrices without padding."
+    found = entry.find(costs, plan, options)
+    if sweeps:
+        tighten(costs, sweeps, *found[:2])
+    return found
 
 
 def _by_size(entry, costs, plan, options, sweeps):
@@ -50,32 +55,28 @@ def _by_size(entry, costs, plan, options, sweeps):
         return _ragged(entry, costs)
     sizes, group = np.unique(costs.sizes, axis=0, return_inverse=True)
     B, h, w = costs.x.shape
-    answer = np.full((2, B, min(h, w)), -1), np.empty((2, B))
+    found = np.full((2, B, min(h, w)), -1), np.empty((2, B))
     for k, (height, width) in enumerate(sizes):
         at = np.flatnonzero(group.reshape(-1) == k)
         part = costs._replace(x=as_tensor(costs.x)[at, :height, :width], lead=(len(at),), sizes=None)
-        answer = _put(answer, at, judged(entry.find(part, plan, options), part, sweeps))
-    return *answer[0], *answer[1], 1
+        found = _put(*found, at, _one_size(entry, part, plan, options, sweeps))
+    return *found, 1
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #sized003
-def _without_answer(answer, entry, costs, plan, options, sweeps):
+def _without_answer(found, entry, costs, plan, options, sweeps):
     "A single matrix without an assignment is an error; one of a batch may end in padding and have one."
-    at = np.flatnonzero(np.isnan(np.asarray(as_tensor(answer[3]).cpu())))
+    at = np.flatnonzero(np.isnan(np.asarray(as_tensor(found[1][1]).cpu())))
     if not len(at):
-        return answer
+        return found
     if not costs.lead:
         h, w = costs.x.shape[1:] if costs.sizes is None else costs.sizes[0]
         check_possible(costs.x[:, :h, :w], costs.sign)
     x = costs.x[at]
     sizes = sizes_without_forbidden(x, costs.sign) if costs.lead and costs.sizes is None else None
     if sizes is None:
-        return answer
+        return found
     part = costs._replace(x=x, lead=(len(at),), sizes=sizes)
-    fields = [np.asarray(as_tensor(f).cpu()) for f in answer[:4]]
-    pairs, facts = _put(
-        (np.stack(fields[:2]), np.stack(fields[2:])), at, _by_size(entry, part, plan, options, sweeps)
-    )
-    return *pairs, *facts, 1
+    return *_put(*found[:2], at, _by_size(entry, part, plan, options, sweeps)), 1
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #546c430a
 def assign(
@@ -96,13 +97,11 @@ def assign(
     plan = entry.plan(options)
     costs = read_costs(cost, sign, cost_limit, plan is not None, entry.sparse is not None, sizes)
     sweeps = 0 if entry.exact else sweeps
-    if sizes is None:
-        answer = judged(entry.find(costs, plan, options), costs, sweeps)
-    else:
-        answer = _by_size(entry, costs, plan, options, sweeps)
-    if answer[4]:  # cells are forbidden
-        answer = _without_answer(answer, entry, costs, plan, options, sweeps)
-    return certified(answer, costs)
+    solve = _one_size if sizes is None else _by_size
+    found = solve(entry, costs, plan, options, sweeps)
+    if found[2]:  # cells are forbidden
+        found = _without_answer(found, entry, costs, plan, options, sweeps)
+    return certified(found[0], found[1], costs)
 
 
 assign.__signature__ = full_signature(assign)

@@ -42,7 +42,10 @@ __getattr__, __dir__, __all__ = lazy(
     emoji_codes=(
         "EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs untrained_heads"
     ),
-    unseen="UnseenPairs emoji_pairs gloss_pairs hits_interval partner_hits",
+    unseen=(
+        "UnseenPairs code_candidates code_steps emoji_pairs encoder_hits gloss_pairs hits_interval "
+        "partner_hits"
+    ),
     quantizers="PrincipalBytes ProductQuantizer",
     code_registry="CODES Code FittedCode fit_code",
     baselines="itq_rotation random_directions rotation_codes sign_codes topk_codes",

@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
+from .code_encoder import CodeEncoder
+from .containers import CONTAINERS
 from .emoji_codes import EmojiEmbeddings, named_pictures
-from ..core import checked, finite, ids
+from ..core import checked, finite, ids, size
 
 # %% auto #0
-__all__ = ['UnseenPairs', 'gloss_pairs', 'emoji_pairs', 'partner_hits', 'hits_interval']
+__all__ = ['UnseenPairs', 'gloss_pairs', 'emoji_pairs', 'partner_hits', 'hits_interval', 'encoder_hits', 'code_steps',
+           'code_candidates']
 
 # %% ../../nbs/2_codes/09a_unseen.ipynb #fb785a07
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ def emoji_pairs(
     return UnseenPairs(title, *named_pictures(data), **held, asked=np.arange(len(ids)))
 
 # %% ../../nbs/2_codes/09a_unseen.ipynb #8e755647
-@checked(forward=finite("Q M"), backward=finite("Q M"), rows=ids("Q"))
+@checked(forward=finite("Q M"), backward=finite("Q M"), rows=ids("Q"), k=size)
 def partner_hits(
     forward: np.ndarray,  # Scores of the asking rows of one side with all of the other (Q, M)
     backward: np.ndarray,  # The same from the other side (Q, M)
@@ -68,21 +73,76 @@ def partner_hits(
     k: int = 1,  # Found within the first k
 ) -> np.ndarray:  # In %, mean of both directions, (Q,)
     "Is each query's partner among the k nearest?"
+    rows = np.asarray(rows)
+    if len(rows) and not 0 <= rows.min() <= rows.max() < np.shape(forward)[1]:
+        raise ValueError(f"rows must be in 0..{np.shape(forward)[1] - 1}; got {rows.min()} to {rows.max()}.")
     found = np.zeros(len(rows))
-    for scores in (forward, backward):
+    for scores in map(np.asarray, (forward, backward)):
         own = scores[np.arange(len(rows)), rows]
         found += 50.0 * ((scores >= own[:, None]).sum(1) <= k)
     return found
 
 
+@checked(hits=finite("S>0 Q>0"), draws=size)
 def hits_interval(
     hits: np.ndarray,  # Seeds x items, or the difference of two methods
     draws: int = 1000,  # Of the bootstrap
 ) -> tuple:  # Low, mean, high (95 %)
     "Seeds and items are both drawn again."
+    hits = np.asarray(hits)
     random, (seeds, items) = np.random.default_rng(0), hits.shape
     drawn = [
         hits[random.integers(seeds, size=seeds)][:, random.integers(items, size=items)] for _ in range(draws)
     ]
     low, high = np.quantile([d.mean() for d in drawn], [0.025, 0.975])
     return float(low), float(hits.mean()), float(high)
+
+# %% ../../nbs/2_codes/09a_unseen.ipynb #4a017db9
+def encoder_hits(
+    model: CodeEncoder,  # Fitted
+    world: UnseenPairs,
+    floats: bool = False,  # Queries stay float; else codes ask codes
+) -> np.ndarray:  # In %, (Q,)
+    "Hits of the test's asking rows."
+    (x, y), rows = world.test, world.asked
+    a, b = model.encode_images(x), model.encode_texts(y)
+    if floats:
+        scores = model.scores(x[rows], b, "image"), model.scores(y[rows], a, "text")
+    else:
+        scores = model.similarity(a[rows], b), model.similarity(b[rows], a)
+    return partner_hits(*scores, rows)
+
+
+@torch.no_grad()
+def code_steps(
+    model: CodeEncoder,  # Fitted, with a `RotationStart` and a container of bits
+    images: np.ndarray,  # (n, F)
+    texts: np.ndarray,  # Their partners, row by row
+) -> dict:  # Step -> (both sides as they ask, both sides as they are asked), unit rows
+    "Each step from floats to codes and to float queries; products of the rows are the scores."
+    maps = [torch.as_tensor(x) for x in model.common(images, texts)]
+    heads = [model.heads[side][1] for side in ("image", "text")]
+    numbers = [x @ head.rotation + head.shift for x, head in zip(maps, heads)]
+    positive = [F.normalize(F.softplus(h.sharpness * x), dim=-1) for x, h in zip(numbers, heads)]
+    numbers = [F.normalize(x, dim=-1) for x in numbers]
+    kept = {"corner": positive, "sign": numbers}
+    bits = {name: [CONTAINERS[name].unit(x) for x in rows] for name, rows in kept.items()}
+    found = {"floats": maps, "rotated": numbers, "non-negative": positive}
+    found |= {"corner, cosine": bits["corner"], "sign": bits["sign"]}
+    asked = {f"float query, {name}": (rows, bits[name]) for name, rows in kept.items()}
+    return {step: (rows, rows) for step, rows in found.items()} | asked
+
+
+def code_candidates(
+    dim: int,  # Bits of a code
+    epochs: int,  # Of bits; 0: those that are not trained only
+    **options,  # Of every encoder
+) -> dict:  # Name -> encoder that is not fitted
+    "Encoders without memory from which validation pairs choose."
+    options, corner = options | dict(dim=dim), dict(ridge=None, spread=0.3, learning_rate=1e-3)
+    ways = {"": 0} | ({", trained": epochs} if epochs else {})
+    found = {
+        f"corner{w}": CodeEncoder.preset("best", **options | corner | dict(epochs=n)) for w, n in ways.items()
+    }
+    found |= {f"sign{w}": CodeEncoder.preset("sign", **options, epochs=n) for w, n in ways.items()}
+    return found | {"pq, trained": CodeEncoder.preset("pq", **options)}

@@ -49,6 +49,7 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
         return [f"is no table of fields but {row!r}"]
     missing, unknown = sorted(REQUIRED - row.keys()), sorted(row.keys() - FIELDS)
     number, judged, repeats = is_number(row), row.get("experiment"), "same_as" in row
+    silent = row.get("kind") == "claim" and judged and "on_miss" not in row
     unmeasured = not judged and not repeats and row.get("verdict") != "not run"
     faults = {
         f"lacks {missing}": missing,
@@ -56,6 +57,7 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
         f"kind {row.get('kind')!r} is none of {KINDS}": row.get("kind") not in KINDS,
         f"verdict {row.get('verdict')!r} is none of {VERDICTS}": row.get("verdict") not in VERDICTS,
         "on_miss is `differs` or `refuted`": row.get("on_miss", "differs") not in ("differs", "refuted"),
+        "a claim says what a miss means (`on_miss`)": silent,
         "a number has a tolerance, a sentence has none": ("tolerance" in row) != number and not repeats,
         "a tolerance has a reason (`why`)": "tolerance" in row and not row.get("why"),
         "a number is judged by its tolerance; `holds` and `measured` are for sentences": number
@@ -93,6 +95,8 @@ def _as_under(id: str, row: dict, profile: str, elsewhere: dict[str, dict]) -> d
     "A row as a profile measures it: by an experiment that needs what only this profile has, or by the usual."
     said = {name: rows[id] for name, rows in elsewhere.items() if id in rows}
     own = said.get(profile, {"experiment": None} if profile in APART else {})
+    if "holds" in own:  # other values are recorded: what reads the usual ones goes with the usual condition
+        row = {k: v for k, v in row.items() if k not in ("gain", *CONDITIONS)}
     if profile in said and (faults := row_faults({k: v for k, v in (row | own).items() if k != "source"})):
         raise ValueError(f"data/under/{profile}.yaml, row {id!r}: " + "; ".join(faults))
     under = {p: s["experiment"] if isinstance(s, dict) else s for p, s in said.items()}
@@ -151,8 +155,11 @@ def gain_over_null(row: dict, measured, null, gained=None) -> Interval:
     "What the claim's cause adds: gain measured minus gain of the null; `gained` when runs were paired."
     if gained is not None:
         return as_interval(gained)
+    if "gain" not in row and not is_number(row):
+        raise ValueError("a sentence with a null says in which amount it is to be better (`gain`); got none.")
+    gain = row.get("gain", f"-abs(x - {row['says']!r})" if is_number(row) else "")
     here, there = (value if isinstance(value, dict) else dict(x=value) for value in (measured, null))
-    return independent_difference(calculate(row["gain"], here), calculate(row["gain"], there))
+    return independent_difference(calculate(gain, here), calculate(gain, there))
 
 # %% ../../nbs/7_companion/03_claims.ipynb #c25188fc
 def _stopped(row: dict, measured) -> str:
@@ -178,8 +185,7 @@ def _judge(row: dict, measured, null, gained) -> tuple[str, str]:
         return (row.get("on_miss", "differs") if seen else "undecided"), "the study could not have seen it"
     if null is None:
         return "reproduced", ""
-    # a row of the former rule has no gain: its null must fail
-    more = gain_over_null(row, measured, null, gained).low > 0 if "gain" in row else not holds(row, null)
+    more = gain_over_null(row, measured, null, gained).low > 0
     return ("reproduced" if more else "undecided"), "the cause adds nothing to its null that could be seen"
 
 # %% ../../nbs/7_companion/03_claims.ipynb #3c0a11f1
@@ -268,10 +274,11 @@ def record(
     row, measured, null, gained = _row(id), _plain(measured), _plain(null), _paired(_plain(gained))
     if row["needs"] == "nothing" and _uncertain(measured):
         raise ValueError(f"row {id!r} needs nothing: arithmetic has no interval; got {measured!r}.")
-    if gained is not None and (null is None or "gain" not in row):
+    if gained is not None and (null is None or not (is_number(row) or "gain" in row)):
         raise ValueError(f"row {id!r}: `gained` is what `gain` adds to a null; one of both is missing.")
     result = verdict(row, measured, null, gained)
-    measured_text(row, measured)
+    for values in (measured, null) if null is not None else (measured,):
+        measured_text(row, values)
     if result == "refuted" and not note:
         raise ValueError(f"row {id!r} would be refuted: the note must say by what proof or counterexample.")
     kept = dict(measured=measured, null=null, note=note)

@@ -150,7 +150,7 @@ def _sweep(a) -> int:
     print(f"{len(table)} of {runs} runs: {os.path.splitext(a.study)[0]}/runs.csv")
     return 0
 
-
+# %% ../../nbs/7_companion/12_cli.ipynb #0adee77c
 def _train(a) -> int:
     from brace_nb.grounding import table_text, train_table
 

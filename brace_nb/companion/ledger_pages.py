@@ -85,7 +85,7 @@ _SHOWN = (
     "null_text",
     "note",
     "cause",
-)  # what a repeating row shows of the row that it repeats
+)  # a repeating row shows these
 
 
 def _by_evidence(row: dict, record: dict, proof: dict) -> dict:
@@ -96,7 +96,7 @@ def _by_evidence(row: dict, record: dict, proof: dict) -> dict:
         return found
     return found | dict(moved=f"{here['text']} ({here['verdict']})")
 
-
+# %% ../../nbs/7_companion/04_ledger_pages.ipynb #5e11ab0c
 def _entry(id: str, row: dict, record: dict, elsewhere: dict, proof: dict | None) -> dict:
     "A row of the ledger: what the source says, what we measured, the verdict of the two as they stand."
     entry = dict(id=id) | {key: row.get(key) for key in _SAID} | dict(accepted=row["verdict"])

@@ -7,7 +7,10 @@ __all__ = []
 import os
 import sys
 
+from .extras import tell_extras
 from .lazy_names import lazy
+
+tell_extras()
 
 
 def _use_one_thread():

@@ -5,19 +5,23 @@
 # %% ../../nbs/0_core/04_training.ipynb #ac8e0301
 from __future__ import annotations
 
+import json
 import math
 import signal
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from .files import save_tensors
+
 # %% auto #0
 __all__ = ['PRECISIONS', 'TrainingState', 'mixed_precision_on', 'in_precision', 'rows_by_memory', 'memory_told', 'train', 'Bar',
-           'EarlyStopping', 'deferred_interrupt']
+           'EarlyStopping', 'deferred_interrupt', 'same_run', 'StateFile']
 
 # %% ../../nbs/0_core/04_training.ipynb #5b1a0dab
 @dataclass
@@ -219,3 +223,88 @@ def deferred_interrupt():
         yield lambda: bool(hit)
     finally:
         signal.signal(signal.SIGINT, before)
+
+# %% ../../nbs/0_core/04_training.ipynb #7d147642
+def _tensors_of(modules, optimizer):
+    "Weights and moments by name."
+    state = {f"module.{i}.{k}": v for i, m in enumerate(modules) for k, v in m.state_dict().items()}
+    for i, moments in optimizer.state_dict()["state"].items():
+        state |= {f"optimizer.{i}.{k}": v for k, v in moments.items()}
+    return state
+
+
+def _put_back(modules, optimizer, state):
+    "Weights and moments where they belong."
+    for i, m in enumerate(modules):
+        start = f"module.{i}."
+        m.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})
+    weights, moments = [p for group in optimizer.param_groups for p in group["params"]], {}
+    for k, v in state.items():
+        if k.startswith("optimizer."):
+            _, i, name = k.split(".")
+            p = weights[int(i)]  # the fused update wants moments in the memory layout of their weight
+            v = torch.empty_like(p).copy_(v) if v.ndim and v.shape == p.shape else v
+            moments.setdefault(int(i), {})[name] = v
+    optimizer.load_state_dict(optimizer.state_dict() | dict(state=moments))
+
+# %% ../../nbs/0_core/04_training.ipynb #d0daea5c
+def same_run(
+    there: dict,  # What a run that was kept depends on, plain json
+    here: dict,  # What this one depends on
+    where,  # File or folder that keeps it
+) -> None:
+    "Raise ValueError that names what differs between two runs."
+    keys = [k for k in {**there, **here} if there.get(k) != here.get(k)]
+    if keys:
+        told = "; ".join(f"{k}: {there.get(k)!r:.60} there, {here.get(k)!r:.60} here" for k in keys[:4])
+        cure = "Use another folder, or resume=False to start over."
+        raise ValueError(f"{where} belongs to another run ({told}). {cure}")
+
+
+class StateFile:
+    "Where a training keeps its state; without a folder nothing is kept."
+
+    def __init__(
+        self,
+        folder,  # None: nowhere
+        identity: dict,  # What the run depends on, plain json
+        resume: bool = True,  # Use what is there?
+    ):
+        self.path = None if folder is None else Path(folder) / "state.safetensors"
+        self.identity, self.resume = identity, resume
+
+    @property
+    def advice(self) -> str:  # End of a sentence
+        "What to do after an interrupt."
+        if self.path is None:
+            return "."
+        return f"; the next call with folder={str(self.path.parent)!r} goes on from there."
+
+    def write(self, modules, optimizer, tensors, about):
+        "Keep everything the next step depends on."
+        if self.path is None:
+            return
+        state = _tensors_of(modules, optimizer) | {f"extra.{k}": v for k, v in tensors.items()}
+        state = {k: v.detach().cpu().contiguous().clone() for k, v in state.items()}
+        save_tensors(self.path, state, dict(identity=json.dumps(self.identity), about=json.dumps(about)))
+
+    def _load(self):
+        from safetensors import safe_open
+
+        try:
+            with safe_open(self.path, "pt") as f:
+                state, told = {k: f.get_tensor(k) for k in f.keys()}, f.metadata()
+            return state, json.loads(told["identity"]), json.loads(told["about"])
+        except Exception as error:
+            cure = "Delete it, or train with resume=False."
+            raise ValueError(f"{self.path} is not a readable training state ({error}). {cure}") from error
+
+    def read(self, modules, optimizer):
+        "Put weights and moments back; (other tensors, what was told), or None where there is no state."
+        if self.path is None or not self.resume or not self.path.exists():
+            return None
+        state, identity, about = self._load()
+        same_run(identity, self.identity, self.path)
+        _put_back(modules, optimizer, state)
+        extra = {k.removeprefix("extra."): v for k, v in state.items() if k.startswith("extra.")}
+        return extra, about

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import defaultdict
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -21,8 +20,8 @@ import torch
 __all__ = ['train_encoder']
 
 # %% ../../nbs/1_foundations/17_runs.ipynb #9eb89b0b
-from ..core.files import save_tensors, write_atomic
-from ..core.training import Bar, deferred_interrupt, train
+from ..core.files import read_json, write_atomic
+from ..core.training import Bar, StateFile, deferred_interrupt, same_run, train
 from .batches import TupleBatches
 from .checkpoints import load_encoder, save_encoder
 from .encoder import build_encoder
@@ -41,110 +40,34 @@ def _identity(tuples, encoder_config, config, seed):
         drawn = ids[np.isin(ids, tuples.available(d))]
         h.update(tuples.images(d, drawn, encoder_config.image_size).tobytes())
     run = dict(seed=seed, data=h.hexdigest()[:16])
-    return json.loads(json.dumps(dict(encoder=asdict(encoder_config), training=asdict(config), run=run)))
-
-# %% ../../nbs/1_foundations/17_runs.ipynb #61a7e7c8
-def _same(saved, identity, where):
-    "An error that names what differs between two runs."
-    differ = []
-    for part, values in identity.items():
-        there = saved.get(part, {})
-        wrong = [k for k, v in values.items() if there.get(k) != v]
-        differ += [f"{part}.{k}: {there.get(k)!r} there, {values[k]!r} here" for k in wrong]
-    if differ:
-        raise ValueError(
-            f"{where} belongs to another run ({'; '.join(differ[:4])}). "
-            "Use another folder, or resume=False to start over."
-        )
+    parts = dict(encoder=asdict(encoder_config), training=asdict(config), run=run)
+    told = {f"{part}.{k}": v for part, values in parts.items() for k, v in values.items()}
+    return json.loads(json.dumps(told))
 
 # %% ../../nbs/1_foundations/17_runs.ipynb #450ee384
-def _put_back(optimizer, state):
-    "Moments named `optimizer.<number>.<name>` into an optimizer."
-    moments = defaultdict(dict)
-    for k, v in state.items():
-        if k.startswith("optimizer."):
-            moments[int(k.split(".")[1])][k.split(".")[2]] = v
-    parameters = (p for group in optimizer.param_groups for p in group["params"])
-    for p, i in zip(parameters, sorted(moments)):
-        for k, v in moments[i].items():
-            moment = v.ndim > 0 and v.shape == p.shape  # in the memory layout of its parameter
-            optimizer.state[p][k] = torch.empty_like(p).copy_(v) if moment else v.to(p.device)
+class _RunFolder(StateFile):
+    "Where a run keeps its state and its result; without a folder nothing is kept."
 
-
-class _RunFolder:
-    "Where a run keeps its state and its result; without a path nothing is kept."
-
-    def __init__(self, path, identity):
-        self.path, self.identity = Path(path) if path is not None else None, identity
-
-    def _file(self, name):
-        return self.path / name if self.path is not None else None
-
-    def _exists(self, name):
-        return self.path is not None and self._file(name).exists()
-
-    def forget(self):
-        "Delete what an earlier run has left."
-        for name in ("training.json", "state.safetensors"):
-            if self._exists(name):
-                self._file(name).unlink()
+    def __init__(self, folder, identity, resume):
+        super().__init__(folder, identity)
+        self.folder, self.result = folder, folder and Path(folder) / "training.json"
+        for path in () if resume or folder is None else (self.result, self.path):
+            path.unlink(missing_ok=True)
 
     def finished(self):
         "The history of a complete run, or None; an error when it is another run's."
-        if not self._exists("training.json"):
+        if self.folder is None or not self.result.exists():
             return None
-        path = self._file("training.json")
-        try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            says = f"{path} is damaged ({error}). Delete the folder, or train with resume=False."
-            raise ValueError(says) from error
-        _same(saved["identity"], self.identity, self.path)
+        saved = read_json(self.result, "Delete the folder, or train with resume=False.")
+        same_run(saved["identity"], self.identity, self.folder)
         return saved["history"]
-
-    def save(self, encoder, optimizer, history):
-        "One file with everything the next step depends on."
-        if self.path is None:
-            return
-        state = {f"model.{k}": v for k, v in encoder.model.state_dict().items()}
-        for i, s in optimizer.state_dict()["state"].items():
-            state |= {f"optimizer.{i}.{k}": v for k, v in s.items()}
-        state = {k: v.detach().cpu().contiguous() for k, v in state.items()}
-        about = dict(identity=json.dumps(self.identity), history=json.dumps(history))
-        save_tensors(self._file("state.safetensors"), state, about)
-
-    def _read(self):
-        "Tensors, identity and history of the saved state."
-        from safetensors import safe_open
-
-        path = self._file("state.safetensors")
-        try:
-            with safe_open(path, "pt") as f:
-                state, about = {k: f.get_tensor(k) for k in f.keys()}, f.metadata()
-            return state, json.loads(about["identity"]), json.loads(about["history"])
-        except Exception as error:
-            says = f"{path} is not a readable training state ({error})"
-            raise ValueError(f"{says}. Delete it, or train with resume=False.") from error
-
-    def resume(self, encoder, optimizer):
-        "Put a saved state back in place; the history tells how far it is."
-        if not self._exists("state.safetensors"):
-            return dict(loss=[], scale=[], monitor=[])
-        state, saved, history = self._read()
-        _same(saved, self.identity, self._file("state.safetensors"))
-        model = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
-        encoder.model.load_state_dict(model)
-        _put_back(optimizer, state)
-        return history
 
     def finish(self, encoder, history):
         "The encoder and its history take the place of the state."
-        if self.path is None:
-            return
-        save_encoder(encoder, self.path)
-        content = dict(identity=self.identity, history=history)
-        write_atomic(self._file("training.json"), json.dumps(content))
-        self._file("state.safetensors").unlink(missing_ok=True)
+        if self.folder is not None:
+            save_encoder(encoder, self.folder)
+            write_atomic(self.result, json.dumps(dict(identity=self.identity, history=history)))
+            self.path.unlink(missing_ok=True)
 
 # %% ../../nbs/1_foundations/17_runs.ipynb #2d0063e7
 class _EncoderRun:
@@ -154,7 +77,8 @@ class _EncoderRun:
         self.encoder, self.batches, self.config = encoder, batches, config
         self.folder, self.device = folder, device
         self.optimizer = make_optimizer(encoder.model, config)
-        self.history = folder.resume(encoder, self.optimizer)
+        saved = folder.read([encoder.model], self.optimizer)
+        self.history = saved[1] if saved else dict(loss=[], scale=[], monitor=[])
 
     def loss(self, step):
         self.encoder.model.train()
@@ -176,11 +100,11 @@ class _EncoderRun:
     def keep(self, every, interrupted, state):
         done, hit = state.step + 1, interrupted()
         if done < state.steps and (hit or done % every == 0):
-            self.folder.save(self.encoder, self.optimizer, self.history)
+            self.folder.write([self.encoder.model], self.optimizer, {}, self.history)
         if hit:
-            path = self.folder.path
-            then = "." if path is None else f"; the next call with folder={str(path)!r} goes on from there."
-            raise KeyboardInterrupt(f"training stopped after step {done} of {state.steps}{then}")
+            raise KeyboardInterrupt(
+                f"training stopped after step {done} of {state.steps}{self.folder.advice}"
+            )
 
 # %% ../../nbs/1_foundations/17_runs.ipynb #0124b84f
 def _untrained(tuples, encoder_config, config, seed, device):
@@ -224,9 +148,8 @@ def train_encoder(
 ) -> tuple:  # (Encoder, history: lists "loss", "scale" by step, and "monitor" of dicts with "step")
     "Train an encoder from nothing, or go on where the folder's last state is: the same bits either way."
     encoder_config, config = encoder_config or EncoderConfig(), config or TrainingConfig()
-    kept = _RunFolder(folder, _identity(tuples, encoder_config, config, seed))
-    if not resume:
-        kept.forget()
+    identity = {} if folder is None else _identity(tuples, encoder_config, config, seed)
+    kept = _RunFolder(folder, identity, resume)
     done = kept.finished()
     if done is not None:
         return load_encoder(folder, device=device), done

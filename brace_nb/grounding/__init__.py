@@ -14,7 +14,6 @@ __getattr__, __dir__, __all__ = lazy(
     "learn_weight",
     bridges="as_linear one_hot gumbel_noise straight_through_choice eot_by_id eot_by_largest_id "
     "eot_by_similarity eot_gumbel rows_at encode_inputs BRIDGES bridge_memory bytes_for_backward",
-    used_rows="encode_used",
     translation="READS WholeModel trim_padding cosines_with_frozen train_whole_model prequential_losses",
     third_encoder="text_student CaptionBatches cube_summary train_third_encoder",
     token_bags="TokenBags train_bags",

@@ -138,34 +138,17 @@ def eot_gumbel(
     weights = straight_through_choice(x @ end.detach(), temperature, noise, hard)
     return (weights[..., None] * x).sum(1), weights
 
-# %% ../../nbs/6_grounding/02_bridges.ipynb #a3978048
-_LEAST = 32  # Rows; products of fewer are rounded otherwise on the CPU
-
-
-def _read_at(layers, x, mask, position):
-    "One row of what a tower's layers make of x; the last of them mixes the others in, and goes on without."
-    *first, last = layers
-    for layer in first:
-        x = layer(x, attn_mask=mask)
-    x = rows_at(x + last.ls_1(last.attention(last.ln_1(x), attn_mask=mask)), position)
-    return x + last.ls_2(last.mlp(last.ln_2(x)))
-
 # %% ../../nbs/6_grounding/02_bridges.ipynb #efa02751
 def encode_inputs(
     model,  # An open_clip CLIP model
     inputs: Tensor,  # Token embeddings before positions, shape (B, S, D), S at most the context length
     position,  # Where to read: int64, shape (B,); or a function that makes a row (B, D) of states (B, S, D)
-    lean: bool = False,  # Where a place is read, leave out what the last layer does at the others?
 ) -> Tensor:  # Shape (B, D of the common space), not normalized
     "Text features from input embeddings: positions, transformer, final norm, one row, projection."
     length, projection = inputs.shape[1], model.text_projection
     x, mask = inputs + model.positional_embedding[:length], model.attn_mask[:length, :length]
-    if lean and len(x) >= _LEAST and not callable(position):
-        x = _read_at(model.transformer.resblocks, x, mask, position)
-    else:
-        x = model.transformer(x, attn_mask=mask)
-        x = position(x) if callable(position) else rows_at(x, position)
-    x = model.ln_final(x)
+    x = model.transformer(x, attn_mask=mask)
+    x = model.ln_final(position(x) if callable(position) else rows_at(x, position))
     return projection(x) if isinstance(projection, torch.nn.Module) else x @ projection
 
 # %% ../../nbs/6_grounding/02_bridges.ipynb #17a49264

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,10 +16,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..core.arguments import checked, count, function, one_of, several, size
-from ..core.files import save_tensors
 from brace_nb.core.training import (
     PRECISIONS,
     Bar,
+    StateFile,
     deferred_interrupt,
     in_precision,
     rows_by_memory,
@@ -34,7 +33,7 @@ from .looks import Looks, cube_log, embed_views
 from .tuple_objective import TupleObjective
 
 # %% auto #0
-__all__ = ['encode_in_chunks', 'chunk_by_memory', 'encode_batch', 'TrainedEncoders', 'StateFile', 'EncoderRun', 'train_encoders']
+__all__ = ['encode_in_chunks', 'chunk_by_memory', 'encode_batch', 'TrainedEncoders', 'EncoderRun', 'train_encoders']
 
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #862ca871
 _MIXING = (torch.nn.modules.batchnorm._BatchNorm,)
@@ -122,84 +121,6 @@ class TrainedEncoders:
         found = embed_views(self.encoders, tuples)
         with torch.no_grad():
             return dict(zip(names, self.objective.projected([found[k] for k in names])))
-
-# %% ../../nbs/6_grounding/15_n_encoders.ipynb #2da88a9a
-def _tensors_of(modules, optimizer):
-    "Weights and moments by name."
-    state = {f"module.{i}.{k}": v for i, m in enumerate(modules) for k, v in m.state_dict().items()}
-    for i, moments in optimizer.state_dict()["state"].items():
-        state |= {f"optimizer.{i}.{k}": v for k, v in moments.items()}
-    return state
-
-
-def _put_back(modules, optimizer, state):
-    "Weights and moments where they belong."
-    for i, m in enumerate(modules):
-        start = f"module.{i}."
-        m.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})
-    weights, moments = [p for group in optimizer.param_groups for p in group["params"]], {}
-    for k, v in state.items():
-        if k.startswith("optimizer."):
-            _, i, name = k.split(".")
-            p = weights[int(i)]  # the fused update wants moments in the memory layout of their weight
-            v = torch.empty_like(p).copy_(v) if v.ndim and v.shape == p.shape else v
-            moments.setdefault(int(i), {})[name] = v
-    optimizer.load_state_dict(optimizer.state_dict() | dict(state=moments))
-
-# %% ../../nbs/6_grounding/15_n_encoders.ipynb #9219bd33
-class StateFile:
-    "Where a training keeps its state; without a folder nothing is kept."
-
-    def __init__(
-        self,
-        folder,  # None: nowhere
-        identity: dict,  # What the run depends on, plain json
-        resume: bool = True,  # Use what is there?
-    ):
-        self.path = None if folder is None else Path(folder) / "state.safetensors"
-        self.identity, self.resume = identity, resume
-
-    @property
-    def advice(self) -> str:  # End of a sentence
-        "What to do after an interrupt."
-        if self.path is None:
-            return "."
-        return f"; the next call with folder={str(self.path.parent)!r} goes on from there."
-
-    def write(self, modules, optimizer, tensors, about):
-        "Keep everything the next step depends on."
-        if self.path is None:
-            return
-        state = _tensors_of(modules, optimizer) | {f"extra.{k}": v for k, v in tensors.items()}
-        state = {k: v.detach().cpu().contiguous().clone() for k, v in state.items()}
-        save_tensors(self.path, state, dict(identity=json.dumps(self.identity), about=json.dumps(about)))
-
-    def _load(self):
-        from safetensors import safe_open
-
-        try:
-            with safe_open(self.path, "pt") as f:
-                state, told = {k: f.get_tensor(k) for k in f.keys()}, f.metadata()
-            return state, json.loads(told["identity"]), json.loads(told["about"])
-        except Exception as error:
-            cure = "Delete it, or train with resume=False."
-            raise ValueError(f"{self.path} is not a readable training state ({error}). {cure}") from error
-
-    def read(self, modules, optimizer):
-        "Put weights and moments back; (other tensors, what was told), or None where there is no state."
-        if self.path is None or not self.resume or not self.path.exists():
-            return None
-        state, identity, about = self._load()
-        keys = [k for k in {*identity, *self.identity} if identity.get(k) != self.identity.get(k)]
-        if keys:
-            told = "; ".join(
-                f"{k}: {identity.get(k)!r:.60} there, {self.identity.get(k)!r:.60} here" for k in keys[:4]
-            )
-            cure = "Use another folder, or resume=False to start over."
-            raise ValueError(f"{self.path} belongs to another run ({told}). {cure}")
-        _put_back(modules, optimizer, state)
-        extra = {k.removeprefix("extra."): v for k, v in state.items() if k.startswith("extra.")}
-        return extra, about
 
 # %% ../../nbs/6_grounding/15_n_encoders.ipynb #1f8f1312
 def _norm(gradients):

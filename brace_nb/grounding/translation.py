@@ -20,7 +20,6 @@ from brace_nb.grounding.bridges import (
     rows_at,
     straight_through_choice,
 )
-from .used_rows import encode_used
 from brace_nb.core.arguments import (
     checked,
     floats,
@@ -67,9 +66,6 @@ def _translator(width, heads, layers):
     layer = nn.TransformerEncoderLayer(width, heads, 4 * width, **settings)
     return nn.TransformerEncoder(layer, layers, nn.LayerNorm(width), enable_nested_tensor=False)
 
-# %% ../../nbs/6_grounding/03_translation.ipynb #1c8bb0ba
-_PLACES = 320  # Sums over more rows go in blocks on the CPU; without padding their borders would move
-
 # %% ../../nbs/6_grounding/03_translation.ipynb #429b27ad
 @checked(
     vocabulary=size, bridge=one_of(BRIDGES), read=one_of(READS), layers=size, heads=size, temperature=positive
@@ -111,12 +107,9 @@ class WholeModel(nn.Module):
     def states(
         self,
         ids: Tensor,  # Source tokens, int64, shape (B, S), 0 is padding
-        lean: bool = False,  # Leave 0 at padding and compute nothing there?
     ) -> Tensor:  # Shape (B, S, width)
         "Hidden states of the translator."
         x = self.embedding(ids) + self.position[: ids.shape[1]]
-        if lean and ids.numel() <= _PLACES:
-            return encode_used(self.translator, x, ids != 0)
         return self.translator(x, src_key_padding_mask=ids == 0)
 
     def inputs(
@@ -139,12 +132,10 @@ class WholeModel(nn.Module):
     def forward(
         self,
         ids: Tensor,  # Source tokens, int64, shape (B, S); each row holds the end token
-        lean: bool = False,  # Compute only what the features need: the same features in less time
     ) -> Tensor:  # Unit features, shape (B, D)
-        "Features of the source texts in the tower's space; mixed precision takes the long way."
-        lean = lean and not torch.is_autocast_enabled(ids.device.type)
-        inputs = self.inputs(self.states(ids, lean), ids != 0)
-        return F.normalize(encode_inputs(self.tower[0], inputs, self._place(ids), lean), dim=-1)
+        "Features of the source texts in the tower's space."
+        inputs = self.inputs(self.states(ids), ids != 0)
+        return F.normalize(encode_inputs(self.tower[0], inputs, self._place(ids)), dim=-1)
 
     def _place(self, ids):
         "Where the tower is read: a position, or a function of its states."
@@ -205,7 +196,7 @@ def train_whole_model(
 
     def batch_loss(step):
         rows = [torch.randperm(len(ids), generator=order)[:batch_size] for _ in range(accumulate)]
-        written = forward(trim_padding(ids[torch.cat(rows)]), lean=True).split(batch_size)
+        written = forward(trim_padding(ids[torch.cat(rows)])).split(batch_size)
         return sum(map(of_batch, rows, written)) / accumulate
 
     def note(state):

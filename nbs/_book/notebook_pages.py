@@ -3,8 +3,10 @@
 import ast
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
+from brace_nb.companion import parameters as own_parameters
 from brace_nb.companion import read_facts
 from sources import OWN_DATA, PARTS, ROOT, badges, cells_of, escaped, experiments, lessons, linked, plain
 from sources import verdict_class
@@ -111,7 +113,9 @@ def as_text(cell: dict) -> list[dict]:
         row = dict(source=found[2], id=found[3])
         return f'<a class="{verdict_class(found[1])}" href="{row_link(row, "../../")}">{found[1]}</a>'
 
-    return [markdown(f"{cell['id']}-{k}", rows.sub(badge, text)) for k, text in enumerate(texts)]
+    said = re.compile(r"^\*[^*]+\* (?=\[How it was measured\])", re.M)  # stands below the figure already
+    texts = [said.sub("", rows.sub(badge, text)) for text in texts]
+    return [markdown(f"{cell['id']}-{k}", text) for k, text in enumerate(texts)]
 
 
 OF_FIGURE = dict(png="large", csv="numbers")  # what is linked below a figure
@@ -166,7 +170,14 @@ def put_notebook(path: Path, top: dict, end: dict, rows_of: dict, folded: bool =
     put(name.as_posix(), json.dumps(nb | dict(cells=cells)))
 
 
-def run_line(path: Path, command: str = "") -> dict:
+def first_parameter(path: Path) -> str:
+    "The name of a parameter of an experiment, for the line that runs it with another value."
+    with suppress(ValueError):  # what the engine says of a notebook that cannot run
+        return next(iter(own_parameters(path)), "")
+    return ""
+
+
+def run_line(path: Path, command: str = "", parameter: str = "") -> dict:
     "How to run a notebook oneself."
     name = path.relative_to(ROOT).as_posix()
     kept = f"_static/notebooks/{name.removeprefix('nbs/')}"
@@ -175,6 +186,9 @@ def run_line(path: Path, command: str = "") -> dict:
     link = f'<a href="{up}{linked(kept)}" download>Download this notebook</a>'
     say = f'<p class="run-line">{link} or run it: <code>make lab</code>, then open <code>{name}</code>'
     more = f", or <code>{command}</code>" if command else ""
+    if parameter:
+        line = f"papermill {path.name} mine.ipynb -p {parameter} VALUE"
+        more += f". With another parameter, in its folder: <code>{line}</code>, or by a profile of your own"
     return markdown("run-line", "```{raw} html", f"{say}{more}.</p>", "```")
 
 
@@ -269,5 +283,5 @@ def notebooks(rows: dict) -> None:
             name = f"{path.parent.name}/{path.stem}"
             about = facts.get(path.parent.name, {}).get("experiments", {}).get(name, {})
             asked = [r for r in rows.values() if r["experiment"] == name]
-            top = run_line(path, f"make figures ONLY={name}")
+            top = run_line(path, f"make figures ONLY={name}", first_parameter(path))
             put_notebook(path, top, experiment_end(path, mine, about, asked), rows_of, folded=True)

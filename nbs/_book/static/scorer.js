@@ -1,6 +1,6 @@
 // How Sphinx's search ranks: whole words before parts of words, titles and names before text.
-// biome-ignore lint/correctness/noUnusedVariables: Sphinx's search reads it by this name
-const Scorer = {
+// biome-ignore lint: Sphinx declares this name again with `var` and reads it there
+var Scorer = {
   score: (result) => {
     const words =
       (new URLSearchParams(location.search).get("q") || "").toLowerCase().match(/[\p{L}\p{N}_]+/gu) || [];
