@@ -5,7 +5,7 @@ import pytest
 from made_public import save_picture, tiny_clip
 from safetensors.torch import save_file
 
-from brace_nb.codes.texts_and_pictures import embed_raw, raw_items
+from brace_nb.codes import embed_raw, raw_items
 
 
 def test_items_come_in_the_order_of_lines_and_names(tmp_path):
