@@ -465,6 +465,7 @@ LEFT_OUT = {
         "train_encoder train_objective training_ids": "train, or need a data set",
     },
     "codes": {
+        "embed_raw raw_items": "files",
         "binarize_file encode_files load_codes load_heads named_pictures report_lines save_codes "
         "search_files training_pairs untrained_heads": "files",
         "add_code_commands": "a command line",

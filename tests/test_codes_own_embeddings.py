@@ -207,7 +207,7 @@ def faults(folder):
     made |= dict(line=np.ones(7), none=images[:0])
     write(folder, ".npy", **made)
     (folder / "owner.txt").write_text("0\n1\nx\n")
-    (folder / "words.txt").write_text("nothing")
+    (folder / "words.csv").write_text("nothing")
     yield "same.npy t.npy --bits 16".split(), "constant features"
     yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite; rows [3]"
     yield "i.npy short.npy --bits 16".split(), "150 images and 99 texts"
@@ -224,7 +224,7 @@ def faults(folder):
     yield "i.npy t.npy --bits 16 --owner no.txt".split(), "no file no.txt"
     yield "line.npy t.npy --bits 16".split(), "numeric array (rows, D)"
     yield "none.npy none.npy --bits 16".split(), "two pictures to measure with"
-    yield "words.txt t.npy --bits 16".split(), "must be one of .npy"
+    yield "words.csv t.npy --bits 16".split(), "must be one of .npy"
     yield "no.npy t.npy --bits 16".split(), "no.npy"
 
 
@@ -245,8 +245,10 @@ def test_too_few_things_for_the_bits(tmp_path, capsys, monkeypatch):
 
 def test_search_names_what_does_not_fit(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    paths = write(tmp_path, ".npy", images=views()[0], texts=views()[1])
+    paths = write(tmp_path, ".npy", i=views()[0], t=views()[1])
     encode_files(*paths, tmp_path, **QUICK)
+    with pytest.raises(ValueError, match="would be written over"):
+        encode_files(tmp_path / "images.npy", paths[1], tmp_path, **QUICK)
     np.save("slim.npy", np.ones((3, 9), np.float32))
     np.save("other.npy", np.zeros((3, 9), np.uint8))
     (tmp_path / "words.txt").write_text("b1 c2\n")
@@ -256,13 +258,13 @@ def test_search_names_what_does_not_fit(tmp_path, capsys, monkeypatch):
         (["other.npy", "texts.npy"], "must list other.npy"),
         (["images.npy", "no.npy"], "no.npy"),
         (["no.npy", "texts.npy"], "no.npy"),
-        (["other.npy", "texts.npy", *encoder], "uint8 (n, 2)"),
-        (["words.txt", "texts.npy", *encoder], "'c2'"),
+        (["other.npy", "t.npy", *encoder], "uint8 (n, 2)"),
+        (["words.txt", "t.npy", *encoder], "'c2'"),
         (["images.npy", "texts.npy", "--encoder", "images.npy"], "CodeEncoder.save"),
         (["images.npy", "texts.npy", "--modality", "sound"], "one of image, text"),
         (["images.npy", "texts.npy", "--top", 0], "top must be"),
         (["images.npy", "texts.npy", "--shortlist", 0], "shortlist must be"),
-        (["images.npy", "texts.npy", "--rescore", "slim.npy"], "as wide as the queries"),
+        (["images.npy", "t.npy", "--rescore", "slim.npy"], "as wide as the queries"),
     ):
         code, _, err = run(capsys, "search", *words)
         assert code == 2 and err.count("\n") == 1 and says in err, (words, err)

@@ -304,6 +304,8 @@ def encode_files(
     pairs = _pairs(owner, x, y)
     ways = _ways(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs))
     sides = dict(codes=(x, "image")) if one else dict(images=(x, "image"), texts=(y, "text"))
+    if over := {Path(target, f"{side}.npy").resolve() for side in sides} & {Path(p).resolve() for p in files}:
+        raise ValueError(f"{over.pop()} is read and would be written over. Choose another folder (--out).")
     marks = [(str(Path(path).resolve()), os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in files]
     asked = dict(preset=preset, epochs=epochs, held=held, ks=ks, keys=keys, model=model)
     asked |= dict(owner=pairs[:, 0].tolist() if owner is not None else None)

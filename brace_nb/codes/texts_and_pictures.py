@@ -64,10 +64,14 @@ def _sentence_model(folder):
     if importlib.util.find_spec("torchvision"):
         import_open_clip()  # declares what transformers would stumble over
     from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
 
-    options = dict(local_files_only=True)
-    model = AutoModel.from_pretrained(folder, **options).eval()
-    return AutoTokenizer.from_pretrained(folder, **options), model
+    logging.disable_progress_bar()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True).eval()
+    finally:
+        logging.enable_progress_bar()
 
 
 @torch.inference_mode()
