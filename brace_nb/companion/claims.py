@@ -47,10 +47,11 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
     "What is wrong with a row, in words."
     if not isinstance(row, dict):
         return [f"is no table of fields but {row!r}"]
-    missing, unknown = sorted(REQUIRED - row.keys()), sorted(row.keys() - FIELDS)
     number, judged, repeats = is_number(row), row.get("experiment"), "same_as" in row
+    missing, unknown = sorted(REQUIRED - row.keys()), sorted(row.keys() - FIELDS)
     silent = row.get("kind") == "claim" and judged and "on_miss" not in row
-    unmeasured = not judged and not repeats and row.get("verdict") != "not run"
+    unmeasured = not (judged or repeats or row.get("verdict") == "not run")
+    told = row.keys() >= {"test", "holds", "measured"} or number or not judged
     faults = {
         f"lacks {missing}": missing,
         f"has unknown fields {unknown}": unknown,
@@ -62,9 +63,7 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
         "a tolerance has a reason (`why`)": "tolerance" in row and not row.get("why"),
         "a number is judged by its tolerance; `holds` and `measured` are for sentences": number
         and row.keys() & {"holds", "measured"},
-        "a sentence has `test`, `holds` and `measured`": (
-            not number and judged and not row.keys() >= {"test", "holds", "measured"}
-        ),
+        "a sentence has `test`, `holds` and `measured`": not told,
         "a row that no experiment measures is `not run`": unmeasured,
         "a row that repeats another (`same_as`) is measured by that one alone": repeats and judged,
         "`headline` is true, or left out": row.get("headline", True) is not True,

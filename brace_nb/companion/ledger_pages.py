@@ -226,11 +226,12 @@ def _found(r: dict) -> str:
     note = f"<br>{_cell(r['note'])}" if r["note"] else ""
     note += f"<br>long run, {r['seeds']} seeds" if r.get("seeds") else ""
     note += f"<br>moved: here {_cell(r['moved'])}" if "moved" in r else ""
+    note += f"<br>undecided: {r['cause']}" if r.get("cause") else ""
     repeats = f"<br>repeats `{r['same_as']}`, and is counted there" if "same_as" in r else ""
     others = "".join(f"<br>on {_cell(p)}: {_cell(text)}" for p, text in r.get("elsewhere", {}).items())
     return _cell(r["text"]) + null + note + repeats + (f" (alone {r['alone']}){others}" if others else "")
 
-
+# %% ../../nbs/7_companion/04_ledger_pages.ipynb #d9108dd2
 def _line(r: dict, figures: list[str]) -> str:
     "A row of a page; its id is an anchor."
     anchor = f'<a id="{r["id"]}"></a>`{r["id"]}`'
