@@ -96,7 +96,7 @@ def test_static_embeddings_are_weighted_means():
         mean = sum(weights[k] * vectors[k] for k in own) / len(own)
         assert np.allclose(row, mean / np.linalg.norm(mean), atol=1e-6)
     assert np.allclose(token_weights([[0, 0], [1, 0]], 3, 0.25), [0.25, 0.5, 1.0])
-    with pytest.raises(ValueError, match=r"got \[1\] without any"):
+    with pytest.raises(ValueError, match=r"tokens must be lists of whole numbers, at least one each"):
         static_embeddings([[0], []], vectors, weights)
 
 

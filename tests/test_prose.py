@@ -14,7 +14,7 @@ from brace_nb.companion import parser, root
 
 ROOT = root()
 TURNS = {
-    r"\b(?:no|some|any|every)body\b": "name who it is, or use the passive",
+    r"\b(?:no|some|any)body\b": "name who it is, or use the passive",
     r"\bhas no place\b": "say what cannot be done with it, and what happens",
     r"\bno reason for\b": "say what does not follow",
     r"\bis worth what\b": "say when it helps, and by how much",

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .driver import run_kernel
+from .driver import compiled, run_kernel
 from ..core import as_tensor, like
 from ..core.arguments import checked, count, floats, integers, within
 
@@ -121,15 +121,9 @@ def _array(a):
 def _without_limited(pairs, facts, costs):
     "Pairs without those that are worth nothing under the limit, -1 in their places, and their totals."
     pairs, facts, x = map(_array, (pairs, facts, costs.given))
-    x = x.reshape(costs.x.shape)
-    rows, cols = pairs
-    picked = x[np.arange(len(x))[:, None], rows, cols].astype(np.float64)
-    kept = (rows >= 0) & (costs.sign * (picked - costs.limit) > 0)
-    if not kept.all():
-        order = (~kept).argsort(axis=-1, kind="stable")
-        pairs = np.take_along_axis(np.where(kept, pairs, -1), order[None], -1)
-        picked = np.where(kept, picked, 0.0)
-    return pairs, np.stack([picked.sum(-1), facts[1]])
+    x = np.ascontiguousarray(x, np.float64).reshape(costs.x.shape)
+    compiled("drop_pairs")(x, float(costs.limit), costs.sign, pairs, facts)
+    return pairs, facts
 
 # %% ../../nbs/4_assignment/01h_certificate.ipynb #16df07d7
 class Assignment(NamedTuple):

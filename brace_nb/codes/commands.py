@@ -18,7 +18,7 @@ def encode(
     "Fit, report, save, encode."
     from brace_nb.codes.own_embeddings import encode_files, report_lines
 
-    names = "owner", "preset", "bits", "active", "form", "held", "epochs", "seed"
+    names = "owner", "preset", "bits", "active", "form", "held", "epochs", "seed", "model"
     options = {name: getattr(a, name) for name in names}
     keys = [*a.keys, None, None][:2]
     if len(a.files) > 2:
@@ -35,7 +35,7 @@ def search(
     from brace_nb.codes.own_embeddings import search_files
 
     names = "encoder", "modality", "top", "key", "coded", "rescore", "shortlist"
-    options = {name: getattr(a, name) for name in names}
+    options = {name: getattr(a, name) for name in names} | dict(embedder=a.model)
     rows, similar = search_files(a.codes, a.queries, **options)
     print("query\trank\trow\tsimilarity")
     for query, (found, scores) in enumerate(zip(rows.tolist(), similar.tolist())):
@@ -44,7 +44,8 @@ def search(
     return 0
 
 # %% ../../nbs/2_codes/10a_commands.ipynb #0275d6ad
-_FILE = ".npy, .npz, .safetensors or .parquet; one embedding a row"
+_FILE = "embeddings (.npy, .npz, .safetensors, .parquet), sentences (.txt), or a folder of texts or pictures"
+_MODEL = "for texts and pictures: folder of a sentence encoder, or CLIP weights (default: packaged MiniLM)"
 _ENCODE = {
     "out": (str, "codes", "FOLDER", "folder to write (default: codes)"),
     "owner": (str, None, "FILE", "image row of each text, .npy or one a line (default: text i, image i)"),
@@ -55,6 +56,7 @@ _ENCODE = {
     "held": (float, 0.1, "SHARE", "share of the rows to measure with (default: 0.1)"),
     "epochs": (int, None, "N", "default: the preset's, at most 4,000 steps; 0: none"),
     "seed": (int, 0, "N", "of the split and the training"),
+    "model": (str, None, "PATH", _MODEL),
 }
 _SEARCH = {
     "top": (int, 10, "K", "codes for each query (default: 10)"),
@@ -62,6 +64,7 @@ _SEARCH = {
     "encoder": (str, None, "FILE", "the encoder (default: encoder.safetensors beside the codes)"),
     "key": (str, None, "KEY", "name of the matrix of queries"),
     "rescore": (str, None, "FILE", "the embeddings that were encoded: order a shortlist by their cosine"),
+    "model": (str, None, "PATH", _MODEL),
     "shortlist": (int, 10, "N", "times --top codes are looked at again (default: 10)"),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .packing import code_array, code_width, count_bits, packed_rows, words_of
+from .packing import code_array, code_width, packed_rows, words_of
 from .similarity import CODE_MEASURES, CodeMeasure, best_of_parts
 from ..core import array, as_tensor, check_finite, checked, finite, like, one_of, size
 
@@ -60,8 +60,6 @@ def nearest_by_tables(
     roots=None,  # What the sum of each code is divided by, >= 0, (n,); where it is 0 the value is 0
 ) -> tuple:  # Row numbers, int64 (Q, k), and sums, float32 (Q, k), best first
     "Exact k codes with the largest sums; the earlier row wins a tie."
-    from brace_nb.codes.float_kernels import scan_tables
-
     c = code_array(codes)
     t = np.ascontiguousarray(as_tensor(tables, "tables").detach().cpu().numpy(), np.float64)
     if c.dtype != np.uint8 or not 1 <= k <= len(c) or t.shape[1] >= 65536:
@@ -69,8 +67,16 @@ def nearest_by_tables(
             "tables ask codes, uint8 (n, bytes), of less than 65,536 bytes for 1..n neighbors; "
             f"got {c.dtype} {c.shape} and k={k}."
         )
-    flat = np.ascontiguousarray(c).reshape(-1)
     roots = np.empty(0) if roots is None else np.asarray(as_tensor(roots, "roots").cpu(), np.float64)
+    where, best = _by_tables(t, c, k, roots)
+    return like(where, tables), like(best.astype(np.float32), tables)
+
+
+def _by_tables(t, c, k, roots):
+    "Row numbers and sums, float64."
+    from brace_nb.codes.float_kernels import scan_tables
+
+    flat = np.ascontiguousarray(c).reshape(-1)
 
     def work(queries, rows):
         (i, end), (j, stop) = queries, rows
@@ -78,8 +84,7 @@ def nearest_by_tables(
         scan_tables(t[i:end], flat[j * t.shape[1] : stop * t.shape[1]], roots[j:stop], j, best, where)
         return where, best
 
-    where, best = best_of_parts(work, len(t), len(c), k)
-    return like(where, tables), like(best.astype(np.float32), tables)
+    return best_of_parts(work, len(t), len(c), k)
 
 # %% ../../nbs/2_codes/02b_float_queries.ipynb #f10a000b
 def nearest_by_floats(
@@ -90,13 +95,16 @@ def nearest_by_floats(
     how: CodeMeasure,  # Says what a bit stands for
 ) -> tuple[np.ndarray, np.ndarray]:  # Row numbers, int64 (Q, k), and cosines, float32 (Q, k)
     "Exact k nearest codes of float queries by tables; the earlier row wins a tie."
-    from brace_nb.codes.float_kernels import byte_tables
+    from brace_nb.codes.float_kernels import bit_roots, byte_tables
 
     x, c = float_rows(queries, dim), packed_rows(codes, dim)
     tables = np.empty((len(x), c.shape[1], 256))
     byte_tables(np.pad(x, ((0, 0), (0, -dim % 8))), how.low, tables)
-    roots = None if how.low else np.sqrt(count_bits(words_of(c)).sum(1, dtype=np.int64))
-    rows, best = nearest_by_tables(tables, c, k, roots)
+    roots = np.empty(0)
+    if not how.low:
+        roots = np.empty(len(c))
+        bit_roots(words_of(c), roots)
+    rows, best = _by_tables(tables, c, k, roots)
     length = np.linalg.norm(x, axis=1)[:, None] * (dim**0.5 if how.low else 1)
     return rows, (best / length).astype(np.float32)
 

@@ -14,7 +14,6 @@ from .packing import code_array, code_width, packed_rows, read_words
 from .projection import binarize
 from .similarity import CODE_MEASURES, all_pairs, nearest_by_count, nearest_by_product
 from brace_nb.core import (
-    array,
     as_tensor,
     checked,
     ids as whole_ids,
@@ -49,7 +48,11 @@ def second_look(
     return asked, vectors
 
 
-@checked(codes=array("n W"), k=size, measure=one_of(CODE_MEASURES), dim=size, shortlist=size)
+def _on_gpu(x):
+    return getattr(x, "is_cuda", False)
+
+
+@checked(k=size, measure=one_of(CODE_MEASURES), dim=size, shortlist=size)
 def nearest(
     queries,  # Codes, bool (Q, D) or packed, uint8 (Q, bytes), or floats (Q, D)
     codes,  # Codes to search, bool (n, D) or packed, uint8 (n, bytes)
@@ -60,18 +63,21 @@ def nearest(
     shortlist: int = 10,  # Times k codes are looked at again
 ) -> tuple:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k), best first
     "Exact k nearest codes; the earlier row wins a tie."
-    q, c, how = as_tensor(queries, "queries"), as_tensor(codes, "codes"), CODE_MEASURES[measure]
+    how, on_gpu = CODE_MEASURES[measure], _on_gpu(queries) and _on_gpu(codes)
+    q, c = (queries, codes) if on_gpu else (code_array(queries), code_array(codes))
+    if c.ndim != 2:
+        raise ValueError(f"codes must have the shape (n, W); got {tuple(c.shape)}.")
     _check_k(k, len(c))
     if rescore is not None:
         asked, vectors = second_look(queries, rescore)
         rows, _ = nearest(queries, codes, min(len(c), k * shortlist), measure, dim)
         return rescored(asked, vectors, rows, k)
-    if q.is_floating_point():
+    if on_gpu and not q.is_floating_point() or how.kernel is None:
+        rows, best = nearest_by_product(as_tensor(q), as_tensor(c), k, measure, dim)
+    elif on_gpu or q.dtype.kind == "f":
         rows, best = nearest_by_floats(q, c, code_width(c, dim), k, how)
-    elif how.kernel is None or q.is_cuda and c.is_cuda:
-        rows, best = nearest_by_product(q, c, k, measure, dim)
     else:
-        rows, best = nearest_by_count(*read_words(queries, codes, dim), k, how)
+        rows, best = nearest_by_count(*read_words(q, c, dim), k, how)
     return like(rows, queries), like(best, queries)
 
 # %% ../../nbs/2_codes/04_index.ipynb #a62025fb

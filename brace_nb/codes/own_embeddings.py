@@ -18,6 +18,7 @@ from .float_queries import nearest_by_tables, rescored
 from .head_training import PRESETS
 from .index import nearest
 from .pairing import index_pairs
+from .texts_and_pictures import embed_raw, is_raw
 from .unseen import hits_interval
 from ..core import as_tensor, checked, count, one_of, open_matrix, share, size
 from ..foundations.tuples import MODALITIES
@@ -29,8 +30,10 @@ __all__ = ['encode_files', 'report_lines', 'search_files']
 _AT_ONCE = 65_536  # rows
 
 
-def _embeddings(path, key):
-    "A matrix from a file, float32, left on disk where it can be; a bad row is named with the file."
+def _embeddings(path, key, model=None):
+    "A matrix from a file, float32, left on disk where it can be; texts and pictures are embedded first."
+    if is_raw(path):
+        return embed_raw(path, model)
     found = open_matrix(path, key).read()
     x = found if found.dtype == np.float32 else np.array(found, np.float32)
     for i in range(0, len(x), _AT_ONCE):
@@ -277,7 +280,7 @@ def _made(x, y, pairs, ways, options, one, held, form, ks):
     form=kept_in_files, preset=one_of(["auto", *PRESETS]), bits=size, active=size, epochs=count, held=share
 )
 def encode_files(
-    images,  # File of embeddings: .npy, .npz, .safetensors or .parquet
+    images,  # File of embeddings: .npy, .npz, .safetensors or .parquet; or of texts (.txt), or a folder
     texts=None,  # A second file, of what belongs to the rows of the first; None: one matrix is all there is
     target="codes",  # Folder to write: the encoder, the codes of each file, the report, their digests
     *,
@@ -291,17 +294,19 @@ def encode_files(
     epochs: int | None = None,  # None: the preset's, at most 4,000 steps; 0: no training
     ks: tuple = (1, 5, 10),  # Lengths of the lists that count as found
     seed: int = 0,  # Of the split and the training
+    model=None,  # Folder of a sentence encoder or file of CLIP weights, for texts and pictures
 ) -> dict:  # The report, which is also written
     "Fit encoders of codes to embeddings, measure them on rows they did not see, encode all by the best."
     options = {k: v for k, v in (("dim", bits), ("most", active)) if v is not None} | dict(seed=seed)
     one, files = texts is None, [path for path in (images, texts) if path is not None]
-    x, *rest = (_embeddings(path, key) for path, key in zip(files, keys))
+    x, *rest = (_embeddings(path, key, model) for path, key in zip(files, keys))
     y = x if one else rest[0]
     pairs = _pairs(owner, x, y)
     ways = _ways(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs))
     sides = dict(codes=(x, "image")) if one else dict(images=(x, "image"), texts=(y, "text"))
     marks = [(str(Path(path).resolve()), os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in files]
-    asked = dict(preset=preset, epochs=epochs, held=held, ks=list(ks), owner=str(owner), keys=list(keys))
+    asked = dict(preset=preset, epochs=epochs, held=held, ks=ks, keys=keys, model=model)
+    asked |= dict(owner=pairs[:, 0].tolist() if owner is not None else None)
     fit = partial(_made, x, y, pairs, ways, options, one, held, form, ks)
     return write_folder(target, sides, asked | options | dict(files=marks), fit, form)
 
@@ -332,7 +337,7 @@ def report_lines(
 @checked(modality=one_of(MODALITIES), top=size, shortlist=size)
 def search_files(
     codes,  # File of codes that `encode_files` wrote
-    queries,  # File of embeddings that ask: .npy, .npz, .safetensors or .parquet
+    queries,  # File of embeddings that ask, or of texts (.txt), or a folder
     *,
     encoder=None,  # File of the encoder; None: `encoder.safetensors` beside the codes
     modality: str = "text",  # What the queries are: "text" or "image"
@@ -341,10 +346,11 @@ def search_files(
     coded: bool = False,  # Make codes of the queries too, in place of asking by floats
     rescore=None,  # File of the embeddings that were encoded: order a shortlist by their cosine
     shortlist: int = 10,  # Times `top` codes are looked at again
+    embedder=None,  # Folder of a sentence encoder or file of CLIP weights, for texts and pictures
 ) -> tuple:  # Row numbers of the codes, int64 (Q, top), and similarities, best first
     "Find the nearest codes of queries with a saved encoder, exactly; the earlier row wins a tie."
     model, packed = read_folder(codes, encoder)
-    asked = _embeddings(queries, key)
+    asked = _embeddings(queries, key, embedder)
     top = min(top, max(len(packed), 1))
     several = top if rescore is None else min(len(packed), top * shortlist)
     if not coded:
@@ -357,7 +363,7 @@ def search_files(
         raise ValueError(f"codes of the container {model.container} are asked by floats. Leave out --coded.")
     if rescore is None:
         return rows, best
-    return rescored(asked, _embeddings(rescore, key), rows, top)
+    return rescored(asked, _embeddings(rescore, None, embedder), rows, top)
 
 
 def _lengths(model, packed):

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from .code_encoder import CodeEncoder
 from .containers import CONTAINERS
 from .emoji_codes import EmojiEmbeddings, named_pictures
-from ..core import checked, finite, ids
+from ..core import checked, finite, ids, size
 
 # %% auto #0
 __all__ = ['UnseenPairs', 'gloss_pairs', 'emoji_pairs', 'partner_hits', 'hits_interval', 'encoder_hits', 'code_steps',
@@ -65,7 +65,7 @@ def emoji_pairs(
     return UnseenPairs(title, *named_pictures(data), **held, asked=np.arange(len(ids)))
 
 # %% ../../nbs/2_codes/09a_unseen.ipynb #8e755647
-@checked(forward=finite("Q M"), backward=finite("Q M"), rows=ids("Q"))
+@checked(forward=finite("Q M"), backward=finite("Q M"), rows=ids("Q"), k=size)
 def partner_hits(
     forward: np.ndarray,  # Scores of the asking rows of one side with all of the other (Q, M)
     backward: np.ndarray,  # The same from the other side (Q, M)
@@ -73,18 +73,23 @@ def partner_hits(
     k: int = 1,  # Found within the first k
 ) -> np.ndarray:  # In %, mean of both directions, (Q,)
     "Is each query's partner among the k nearest?"
+    rows = np.asarray(rows)
+    if len(rows) and not 0 <= rows.min() <= rows.max() < np.shape(forward)[1]:
+        raise ValueError(f"rows must be in 0..{np.shape(forward)[1] - 1}; got {rows.min()} to {rows.max()}.")
     found = np.zeros(len(rows))
-    for scores in (forward, backward):
+    for scores in map(np.asarray, (forward, backward)):
         own = scores[np.arange(len(rows)), rows]
         found += 50.0 * ((scores >= own[:, None]).sum(1) <= k)
     return found
 
 
+@checked(hits=finite("S>0 Q>0"), draws=size)
 def hits_interval(
     hits: np.ndarray,  # Seeds x items, or the difference of two methods
     draws: int = 1000,  # Of the bootstrap
 ) -> tuple:  # Low, mean, high (95 %)
     "Seeds and items are both drawn again."
+    hits = np.asarray(hits)
     random, (seeds, items) = np.random.default_rng(0), hits.shape
     drawn = [
         hits[random.integers(seeds, size=seeds)][:, random.integers(items, size=items)] for _ in range(draws)

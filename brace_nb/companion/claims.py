@@ -277,7 +277,8 @@ def record(
     if gained is not None and (null is None or not (is_number(row) or "gain" in row)):
         raise ValueError(f"row {id!r}: `gained` is what `gain` adds to a null; one of both is missing.")
     result = verdict(row, measured, null, gained)
-    measured_text(row, measured)
+    for values in (measured, null) if null is not None else (measured,):
+        measured_text(row, values)
     if result == "refuted" and not note:
         raise ValueError(f"row {id!r} would be refuted: the note must say by what proof or counterexample.")
     kept = dict(measured=measured, null=null, note=note)

@@ -275,7 +275,8 @@ def _bent(fig) -> list[str]:
             if axis.get_scale() != "symlog":
                 continue
             edge = axis.get_transform().linthresh
-            values = [np.abs(li.get_xydata()[:, k]) for li in ax.lines if len(li.get_xydata()) > 2]
+            lines = [li for li in ax.lines if len(li.get_xydata()) > 2 and not _is_dots(li)]
+            values = [np.abs(li.get_xydata()[:, k]) for li in lines]
             if any((v < edge).any() and (v > edge).any() for v in values):
                 found.append("a symlog axis bends a line at its threshold: draw it on a linear one")
     return found

@@ -94,7 +94,8 @@ def _spread_drawn(fig) -> bool:
 
 def _spread_faults(sentence: str, fig, tables: list) -> list[str]:
     "A sentence about repeated runs below a picture that shows no spread."
-    several = [c for t in tables for c in t.columns if c in REPLICATES and t[c].nunique() > 1]
+    numbers = [t.select_dtypes("number") for t in tables]
+    several = [c for t in numbers for c in t.columns if c in REPLICATES and t[c].nunique() > 1]
     if not several or _spread_drawn(fig):
         return []
     return [f"{sentence!r} compares repeated runs ({several[0]} is in the numbers); draw their spread"]
@@ -129,11 +130,12 @@ def number_faults(
     import numpy as np
 
     values, found = None, []
+    named = " ".join(w for t in tables for words in _cells(t).values() for w in words)
     for told in dict.fromkeys(_NUMBER.findall(alt)):
         values = np.concatenate([_values(t) for t in tables]) if values is None else values
         digits = len(told.partition(".")[2])
         value = abs(float(told.replace(",", "").replace("\u2212", "-")))
-        if not (np.abs(values - value) <= 0.501 * 10**-digits).any():
+        if told not in named and not (np.abs(values - value) <= 0.501 * 10**-digits).any():
             found.append(f"the text tells {told}, which no row of the numbers has")
     return found
 

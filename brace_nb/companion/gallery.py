@@ -10,7 +10,7 @@ from .folders import root
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['captions_of', 'read_facts', 'to_gallery', 'write_gallery']
+__all__ = ['captions_of', 'counterparts', 'read_facts', 'to_gallery', 'write_gallery']
 
 # %% ../../nbs/7_companion/04a_gallery.ipynb #6b56c433
 _LINK = re.compile(
@@ -32,6 +32,22 @@ def captions_of(notebook: Path) -> dict[str, str]:  # "part/name" of a figure ->
     "The captions that a notebook gives its figures."
     return {figure: caption for figure, (caption, _) in _shown(notebook)[1].items()}
 
+# %% ../../nbs/7_companion/04a_gallery.ipynb #f1f00004
+_NUMBERED = re.compile(r"(?:Figure|Table) [A-Z]?\d*\.?\d+")
+
+
+def counterparts(
+    ids: list[str],  # Rows of the ledger that a figure is about
+    rows: dict[str, dict],  # Ledger: id -> row
+) -> str:  # "" when the sources have no such figure
+    "Which figures of the sources a picture stands for: `thesis, Figure 5.2`."
+    found = {}
+    for r in (rows[id] for id in ids if id in rows and ".fig." in id):
+        source = {"sbrace": "S-BRaCE", "brace": "BRaCE", "notes": "notes"}.get(r["source"], "thesis")
+        number = _NUMBERED.search(r["where"])
+        found.setdefault(source, {})[number[0] if number else r["where"]] = None
+    return "; ".join(f"{source}, {', '.join(places)}" for source, places in found.items())
+
 # %% ../../nbs/7_companion/04a_gallery.ipynb #af7fea09
 def _verdicts(ids: list[str], rows: dict[str, dict]) -> str:
     "The ledger's rows about a figure, each with its verdict and a link to it."
@@ -46,7 +62,9 @@ def _entry(figure: str, facts: dict, caption: str, text: str, title: str, rows: 
     notebook = f"../../nbs/experiments/{facts['experiment']}.ipynb"
     alt = facts["alt"].replace("[", "(").replace("]", ")").replace("\n", " ")
     words = f"**{(caption or facts['alt']).rstrip('.')}.** {text}".rstrip()
-    lines = [f"## {name.replace('_', ' ')}", "", f"![{alt}]({name}.png)", "", words]
+    of = counterparts(facts["claims"], rows)
+    lines = [f"## {name.replace('_', ' ')}", "", f"![{alt}]({name}.png)", ""]
+    lines += [f"*Counterpart of: {of}.*", ""] * bool(of) + [words]
     judged = _verdicts(facts["claims"], rows)
     source = f"From [{title}]({notebook}); numbers in [{name}.csv](../../data/numbers/{figure}.csv)."
     return [*lines, "", source, "", *([f"Ledger: {judged}", ""] if judged else [])]

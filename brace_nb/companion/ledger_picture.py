@@ -10,7 +10,7 @@ from .claims import VERDICTS
 from .figures import PALETTE
 
 # %% auto #0
-__all__ = ['COLORS', 'SOURCES', 'to_picture']
+__all__ = ['COLORS', 'SOURCES', 'REFUTED', 'to_picture']
 
 # %% ../../nbs/7_companion/04b_ledger_picture.ipynb #d38f8b6d
 COLORS = dict(
@@ -39,6 +39,19 @@ def _square(x: float, y: float, verdict: str, title: str, mark: str = "") -> str
     shape = f'<rect x="{x}" y="{y}" width="{_SIDE}" height="{_SIDE}" fill="{COLORS[verdict]}"{edge}>'
     return f"{shape}<title>{escape(title)}</title></rect>{number}"
 
+# %% ../../nbs/7_companion/04b_ledger_picture.ipynb #f1f00002
+REFUTED = {
+    "brace.reference.batched": "The post's reference code does not take a batch of any shape, as it says.",
+    "thesis.s2_1_5.batch_size": "Contrastive training does not need batches of more than two.",
+    "thesis.s2_1_5.symmetry": "P(A|B) and P(B|A) can be equal for events that are not.",
+    "thesis.fig.5_3": "The regions' shares do not tend to larger mask values with the batch size.",
+    "thesis.s5_7.sigmoid_equivalence": "Cross-entropy by elements and the sigmoid loss are not equivalent.",
+    "thesis.table.6_5.better": "The top value is no better guide to an assignment than its lead.",
+    "thesis.s6_5_9.fp8_closer": "Approximations in 8 bits are not closer to the best assignment.",
+    "thesis.s6_3_4.orientation": "Precision and recall do not differ by the orientation of the matrix alone.",
+    "thesis.s6_7_1_1.loss_random": "Squared cycles of a random permutation sum to half of n² in the mean.",
+}
+
 # %% ../../nbs/7_companion/04b_ledger_picture.ipynb #fc2c9404
 def _legend(rows: list[dict]) -> list[str]:
     "How many rows have each verdict, one beside the other."
@@ -52,10 +65,12 @@ def _legend(rows: list[dict]) -> list[str]:
 
 def to_picture(
     rows: list[dict],  # Of the ledger, with id, source, verdict, where and says
-    named: dict[str, str] | None = None,  # Id -> words below the squares
+    named: dict[str, str] | None = None,  # Id -> words below; `REFUTED` when None
 ) -> str:  # SVG
     "A square for every row in the order of the sources, colored by its verdict."
-    named, drawn, y = named or {}, _legend(rows), _TOP
+    if named is None:
+        named = {r["id"]: REFUTED[r["id"]] for r in rows if r["verdict"] == "refuted" and r["id"] in REFUTED}
+    drawn, y = _legend(rows), _TOP
     marks = {id: str(n) for n, id in enumerate(named, 1)}
     across, sources = (_WIDTH - _LEFT) // _STEP, dict.fromkeys([*SOURCES, *(r["source"] for r in rows)])
     for source in sources:

@@ -174,8 +174,9 @@ def direct(
     fig.draw_without_rendering()
     ends = [(words, color, end) for words, color, end, dot in series if not dot]
     at = [72 / fig.dpi * ax.transData.transform(end)[1] for _, _, end in ends]
+    room_of_one = 1.2 * fontsize * max((words.count("\n") + 1 for words, _, _ in ends), default=1)
     texts = []
-    for (words, color, end), y, place in zip(ends, at, _apart(at, 1.2 * fontsize)):
+    for (words, color, end), y, place in zip(ends, at, _apart(at, room_of_one)):
         texts.append(ax.annotate(words, end, xytext=(gap, place - y), color=_readable(color), **look))
     taken = [t.get_window_extent() for t in texts]
     marks, curves = drawn_in(ax)

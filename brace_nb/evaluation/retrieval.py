@@ -57,7 +57,8 @@ def _diagonal(queries, items):
             "without `relevant`, query i wants item i, so there must be at least as many items as queries; "
             f"got {queries} queries, {items} items."
         )
-    return np.arange(queries), np.arange(queries)
+    own = np.arange(queries)
+    return own, own
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #f0570dc5
 def relevant_pairs(
@@ -82,11 +83,9 @@ def relevant_pairs(
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #6b6aed04
 def _refuse_nan(scores):
     "Raise ValueError naming the queries with NaN."
-    bad = (
-        scores.amax(1).isnan().nonzero()[:5, 0].tolist()
-        if scores.is_floating_point() and scores.numel()
-        else []
-    )
+    if not scores.is_floating_point() or not scores.numel() or not scores.sum().isnan():
+        return  # a sum of numbers may be infinite, or NaN of two infinities
+    bad = scores.amax(1).isnan().nonzero()[:5, 0].tolist()
     if bad:
         raise ValueError(f"similarities must be numbers; queries {bad} hold NaN. Drop these queries.")
 
@@ -107,7 +106,7 @@ def _at_least(scores, least, chunk, query=None):
 def _own_scores(scores, rows, columns):
     "Query and score of each relevant pair, as tensors."
     query, item = (torch.from_numpy(p).to(scores.device) for p in (rows, columns))
-    score = scores[query, item]
+    score = scores.diagonal() if rows is columns else scores[query, item]
     return query, score.short() if score.dtype in (torch.bool, torch.uint8) else score
 
 

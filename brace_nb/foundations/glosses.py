@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core import checked, finite
+from ..core import checked, finite, list_of, positive, size
 from .emoji import SPLITS, read_parquet, data_folder
 
 # %% auto #0
@@ -27,31 +27,41 @@ def load_glosses(
     return table
 
 # %% ../../nbs/1_foundations/22a_glosses.ipynb #db961a58
-@checked(vectors=finite("V D"), weights=finite("V"))
+def _token_rows(tokens, size):
+    "Lists of whole numbers below `size`, at least one each, as one array; and how many each has."
+    rows = [np.asarray(row) for row in tokens]
+    if not rows or any(row.ndim != 1 or not len(row) or row.dtype.kind not in "iu" for row in rows):
+        raise ValueError(f"tokens must be lists of whole numbers, at least one each; got {str(tokens)[:60]}.")
+    flat = np.concatenate(rows)
+    if not 0 <= flat.min() <= flat.max() < size:
+        raise ValueError(f"tokens must be in 0..{size - 1}; got {flat.min()} to {flat.max()}.")
+    return flat, np.array([len(row) for row in rows])
+
+
+@checked(tokens=list_of(object), vectors=finite("V D"), weights=finite("V"))
 def static_embeddings(
     tokens: list,  # For each text the row numbers of its tokens in `vectors`; at least one
     vectors: np.ndarray,  # Of tokens (V, D)
     weights: np.ndarray,  # Of tokens (V,)
 ) -> np.ndarray:  # Unit rows, float32 (texts, D)
     "The weighted mean of the vectors of a text's tokens, normalized."
-    counts = np.array([len(row) for row in tokens])
-    if not len(counts) or not counts.min():
-        raise ValueError(f"every text needs a token; got {np.flatnonzero(counts == 0)[:5]} without any.")
     from scipy.sparse import csr_matrix
 
-    flat, starts = np.concatenate(tokens), np.concatenate([[0], counts.cumsum()])
+    flat, counts = _token_rows(tokens, len(vectors))
+    starts = np.concatenate([[0], counts.cumsum()])
     bags = csr_matrix((np.asarray(weights, np.float32)[flat], flat, starts), (len(tokens), len(vectors)))
     rows = bags @ np.asarray(vectors, np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12)
 
 
+@checked(tokens=list_of(object), size=size, a=positive)
 def token_weights(
     tokens: list,  # For each text the row numbers of its tokens
     size: int,  # V
     a: float = 1e-3,  # Frequency at which a token counts half
 ) -> np.ndarray:  # (V,)
     "Smooth inverse frequencies."
-    times = np.bincount(np.concatenate(tokens), minlength=size)
+    times = np.bincount(_token_rows(tokens, size)[0], minlength=size)
     return a / (a + times / times.sum())
 
 # %% ../../nbs/1_foundations/22a_glosses.ipynb #b20a7874

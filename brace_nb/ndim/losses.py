@@ -265,10 +265,10 @@ def _weights_of(weights, regions, scores):
     return torch.stack([even if w is None else w for w in each])
 
 
-def _few(scores, labels):
-    "Is a cube so small that a stack of them is faster than one after the other, and one expression?"
+def _few(entry, scores, labels):
+    "Does a loss read so few scores that a stack of them is faster, and is it one expression?"
     plain = labels is None and scores.measure.family != "feature" and not callable(scores.shrink)
-    return plain and scores.cells <= 1 << 14
+    return entry.vmap and plain and entry.gradient_cells(scores.n, scores.shape[0])[0] <= 1 << 14
 
 
 def _of_many(one, xs, numbers, streaming, at_once):
@@ -327,7 +327,7 @@ def cube_loss(
 
     if xs[0].ndim == 2:
         return like(one(xs, scale, bias, w, label_smoothing, streaming), *given)
-    at_once = entry.vmap and streaming in ("auto", False) and _few(first, labels)
+    at_once = streaming in ("auto", False) and _few(entry, first, labels)
     return like(_of_many(one, xs, (scale, bias, w, label_smoothing), streaming, at_once), *given)
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #3b1e06f9

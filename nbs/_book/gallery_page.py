@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from brace_nb.companion import captions_of, read_facts
+from brace_nb.companion import captions_of, counterparts, derived, read_facts
 from sources import (
     PARTS,
     ROOT,
@@ -38,6 +38,16 @@ def small_copy(path: Path, target: Path) -> None:
         picture.resize((WIDTH, height), Image.Resampling.LANCZOS).save(target, "WEBP", quality=82)
 
 
+def facts_of_figures() -> dict[str, dict]:
+    "What is known of every published figure."
+    return {name: f for part in read_facts(ROOT / "figures").values() for name, f in part["figures"].items()}
+
+
+def vector_of(figure: str, experiment: str) -> Path:
+    "The svg that the same call made beside the png, where this machine has run the experiment."
+    return derived("cpu") / "runs" / experiment / "out/figures" / f"{figure}.svg"
+
+
 def pictures() -> None:
     "The figures that pages show and link, small copies for the gallery, and the plotted numbers."
     for path in sorted((ROOT / "figures").glob("*/*.png")):
@@ -48,6 +58,9 @@ def pictures() -> None:
         numbers = name.with_suffix(".csv").as_posix()
         if (ROOT / f"data/numbers/{numbers}").exists():
             copy(ROOT / f"data/numbers/{numbers}", f"_static/figures/{numbers}")
+    for figure, told in facts_of_figures().items():
+        if (vector := vector_of(figure, told["experiment"])).exists():
+            copy(vector, f"_static/figures/{figure}.svg")
 
 
 def size_of(figure: str) -> tuple[int, int]:
@@ -81,12 +94,16 @@ def card(figure: str, about: dict, rows: list[dict], part: str) -> str:
     source = f'src="../_static/small/{linked(figure)}.webp" width="{width}" height="{height}" loading="lazy"'
     image = f'<img {source} alt="{alt}">'
     title = escaped(plain(title_of(notebook))) if known else escaped(about["experiment"])
+    of = counterparts(about.get("claims", ()), {r["id"]: r for r in rows})
+    source_of = f'<span class="of-figure">Counterpart of: {escaped(of)}.</span>' if of else ""
+    vector = vector_of(figure, about["experiment"])
+    svg = f'<a href="{file}.svg">vector</a> · ' if vector.exists() else ""
     verdicts = " ".join(sorted({r["verdict"].replace(" ", "-") for r in rows}))
     return (
         f'<figure class="card" id="{id}" data-part="{part}" data-verdicts="{verdicts}">'
-        f'<a href="{page}">{image}</a><figcaption>{escaped(plain(caption) or about["alt"])}'
+        f'<a href="{page}">{image}</a><figcaption>{source_of}{escaped(plain(caption) or about["alt"])}'
         f'<span class="of-figure"><span class="part">{part}</span> {verdict_words(rows)} '
-        f'<a href="{page}">{title}</a> · <a href="{file}.png">large</a> · '
+        f'<a href="{page}">{title}</a> · <a href="{file}.png">large</a> · {svg}'
         f'<a href="{file}.csv">numbers</a></span></figcaption></figure>'
     )
 

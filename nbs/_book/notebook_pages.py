@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from brace_nb.companion import parameters as own_parameters
@@ -169,6 +170,13 @@ def put_notebook(path: Path, top: dict, end: dict, rows_of: dict, folded: bool =
     put(name.as_posix(), json.dumps(nb | dict(cells=cells)))
 
 
+def first_parameter(path: Path) -> str:
+    "The name of a parameter of an experiment, for the line that runs it with another value."
+    with suppress(ValueError):  # what the engine says of a notebook that cannot run
+        return next(iter(own_parameters(path)), "")
+    return ""
+
+
 def run_line(path: Path, command: str = "", parameter: str = "") -> dict:
     "How to run a notebook oneself."
     name = path.relative_to(ROOT).as_posix()
@@ -275,5 +283,5 @@ def notebooks(rows: dict) -> None:
             name = f"{path.parent.name}/{path.stem}"
             about = facts.get(path.parent.name, {}).get("experiments", {}).get(name, {})
             asked = [r for r in rows.values() if r["experiment"] == name]
-            top = run_line(path, f"make figures ONLY={name}", next(iter(own_parameters(path)), ""))
+            top = run_line(path, f"make figures ONLY={name}", first_parameter(path))
             put_notebook(path, top, experiment_end(path, mine, about, asked), rows_of, folded=True)

@@ -324,8 +324,8 @@ brace.assignment = (() => {
         const shared = a.pairs.filter((p) => truth.some((q) => same(p, q))).length;
         found[method][format] = {
           ...a,
-          gap: a.valid ? Math.max(0, sign * (best - a.total)) : NaN,
-          certified: a.valid ? Math.max(0, bound - sign * a.total) : NaN,
+          lost: a.valid ? Math.max(0, sign * (best - a.total)) : NaN,
+          gap: a.valid ? Math.max(0, (method === "exact" ? sign * best : bound) - sign * a.total) : NaN,
           f1: (2 * shared) / (a.pairs.length + truth.length),
         };
       }
@@ -442,7 +442,7 @@ brace.page("assignment", (place) => {
     });
     const a = state.found[state.method][state.format];
     const words = a.valid
-      ? `sum ${show(a.total)}, ${show(a.gap)} from the best, at most ${show(a.certified)} by its certificate`
+      ? `sum ${show(a.total)}, ${show(a.lost)} from the best; gap ${show(a.gap)}, the most that its certificate admits`
       : `${a.pairs.length} cells, not a valid assignment`;
     const f1 = `F1 ${show(a.f1, 2)}. Dots mark the best assignment.`;
     about.textContent = `${state.method} in ${state.format}: ${words}; ${f1}`;
@@ -508,17 +508,17 @@ brace.page("assignment", (place) => {
         const on = method === state.method && format === state.format;
         node.setAttribute("aria-pressed", on);
         node.classList.toggle("invalid", !a.valid);
-        node.classList.toggle("optimal", a.valid && a.gap < 1e-6);
+        node.classList.toggle("optimal", a.valid && a.lost < 1e-6);
         node.style.setProperty("--share", Number.isFinite(a.f1) ? a.f1 : 0);
-        const gap = a.valid ? (a.gap < 5e-4 ? "best" : `gap ${show(a.gap)}`) : "not valid";
+        const lost = a.valid ? (a.lost < 5e-4 ? "best" : `${show(a.lost)} lost`) : "not valid";
         node.replaceChildren(
           make("b", { text: show(a.total, 2) }),
-          make("span", { text: gap }),
+          make("span", { text: lost }),
           make("small", { text: `F1 ${show(a.f1, 2)}` }),
         );
         node.setAttribute(
           "aria-label",
-          `${method} in ${format}: sum ${show(a.total, 2)}, ${gap}, F1 ${show(a.f1, 2)}`,
+          `${method} in ${format}: sum ${show(a.total, 2)}, ${lost}, F1 ${show(a.f1, 2)}`,
         );
       }
     }
