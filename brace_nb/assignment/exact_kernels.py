@@ -15,7 +15,7 @@ _inlined = numba.njit(**_settings, inline="always")
 _without_nan = numba.njit(**_settings, _nrt=False, fastmath={"nnan", "nsz"})
 
 # %% auto #0
-__all__ = ['solve_exact', 'solve_ragged', 'drop_pairs', 'solve_prices']
+__all__ = ['solve_exact', 'solve_ragged', 'solve_prices']
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
 @_inlined
@@ -399,21 +399,6 @@ def solve_ragged(flat, layout, sign, pairs, facts, start, stop):
     return worst
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #b4f10f55
-@_uncounted
-def drop_pairs(given, limit, sign, pairs, facts):
-    "Pairs that are worth nothing under a limit become -1 and go behind the others; totals of the others."
-    for b in range(given.shape[0]):
-        n, total = 0, 0.0
-        for k in range(pairs.shape[2]):
-            i, j = pairs[0, b, k], pairs[1, b, k]
-            pairs[0, b, k], pairs[1, b, k] = -1, -1
-            if i >= 0 and sign * (given[b, i, j] - limit) > 0:
-                pairs[0, b, n], pairs[1, b, n] = i, j
-                total += given[b, i, j]
-                n += 1
-        facts[0, b] = total
-
-
 @_compiled
 def solve_prices(c, sign, pairs, facts, row_prices, col_prices):
     "As `solve_exact`, and the prices of all rows (B, h) and columns (B, w), in units of c."

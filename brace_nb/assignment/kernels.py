@@ -15,7 +15,7 @@ _compiled, _uncounted = numba.njit(**_settings), numba.njit(**_settings, _nrt=Fa
 _inlined = numba.njit(**_settings, inline="always")
 
 # %% auto #0
-__all__ = ['solve_greedy', 'solve_recursive', 'solve_recursion']
+__all__ = ['solve_greedy', 'solve_recursive', 'solve_recursion', 'drop_pairs']
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #62247161
 @_inlined
@@ -341,3 +341,18 @@ def solve_recursion(x, steps, weight, start, stop):
     numbers = np.empty((4, x.shape[2]), x.dtype)
     for b in range(start, stop):
         _recurse(x[b], steps, x.dtype.type(weight), numbers)
+
+# %% ../../nbs/4_assignment/01a_kernels.ipynb #droppair
+@_compiled
+def drop_pairs(given, limit, sign, pairs, facts):
+    "Pairs that are worth nothing under a limit become -1 and go behind the others; totals of the others."
+    for b in range(given.shape[0]):
+        n, total = 0, 0.0
+        for k in range(pairs.shape[2]):
+            i, j = pairs[0, b, k], pairs[1, b, k]
+            pairs[0, b, k], pairs[1, b, k] = -1, -1
+            if i >= 0 and sign * (given[b, i, j] - limit) > 0:
+                pairs[0, b, n], pairs[1, b, n] = i, j
+                total += given[b, i, j]
+                n += 1
+        facts[0, b] = total
