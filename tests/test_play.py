@@ -16,12 +16,12 @@ from brace_nb.assignment import (
     FLOAT_FORMATS,
     METHODS,
     PRESETS,
+    arguments_of,
     assign,
     precision_study,
     quantize,
     recurse,
 )
-from brace_nb.assignment.methods import arguments_of
 from brace_nb.codes import (
     CODE_MEASURES,
     CODES,

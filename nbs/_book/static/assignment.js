@@ -442,7 +442,7 @@ brace.page("assignment", (place) => {
     });
     const a = state.found[state.method][state.format];
     const words = a.valid
-      ? `sum ${show(a.total)}, ${show(a.lost)} from the best; gap ${show(a.gap)}, the most that its certificate admits`
+      ? `sum ${show(a.total)}, ${show(a.lost)} from the best; gap ${show(a.gap)} by its certificate`
       : `${a.pairs.length} cells, not a valid assignment`;
     const f1 = `F1 ${show(a.f1, 2)}. Dots mark the best assignment.`;
     about.textContent = `${state.method} in ${state.format}: ${words}; ${f1}`;
