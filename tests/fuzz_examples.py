@@ -455,7 +455,7 @@ LEFT_OUT = {
     "foundations": {
         "data_folder load_coco load_embeddings load_emoji load_encoder load_flickr30k load_shards "
         "photo_tuples read_embeddings read_files save_encoder": "files",
-        "emoji_embeddings load_glosses": "files",
+        "emoji_embeddings load_glosses load_stamps read_parquet read_pictures": "files",
         "embed_glosses token_vectors": "models",
         "imagenet_class_names load_cifar10 load_class_folders load_clip load_coco_objects load_coco_views "
         "load_detr load_embedding_shards load_wmt read_coco_cn read_coco_es read_picture read_pickled_data "
@@ -476,6 +476,7 @@ LEFT_OUT = {
     },
     "ndim": {},
     "assignment": {
+        "arguments_of": "names, which `assign` checks",
         "inverse_document_frequency sentence_encoder": "need a sentence encoder",
         "load_networks read_judgements save_networks": "files",
         "train_network train_networks train_six_layers": "train",
