@@ -43,7 +43,6 @@ def _square(x: float, y: float, verdict: str, title: str, mark: str = "") -> str
 REFUTED = {
     "brace.reference.batched": "The post's reference code does not take a batch of any shape, as it says.",
     "thesis.s2_1_5.batch_size": "Contrastive training does not need batches of more than two.",
-    "thesis.s2_1_5.symmetry": "P(A|B) and P(B|A) can be equal for events that are not.",
     "thesis.fig.5_3": "The regions' shares do not tend to larger mask values with the batch size.",
     "thesis.s5_7.sigmoid_equivalence": "Cross-entropy by elements and the sigmoid loss are not equivalent.",
     "thesis.table.6_5.better": "The top value is no better guide to an assignment than its lead.",
