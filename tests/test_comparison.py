@@ -19,7 +19,7 @@ from brace_nb.companion import (
 )
 from brace_nb.companion import engine, result_of
 
-JUDGED = "where: w, needs: nothing, experiment: p/e, verdict: reproduced}\n"
+JUDGED = "where: w, needs: nothing, experiment: p/e, on_miss: differs, verdict: reproduced}\n"
 ROWS = (
     "p.a: {kind: claim, says: 10, tolerance: 2, why: exact, " + JUDGED + "p.b: {kind: claim, says: s, "
     'test: t, holds: "low < 5", measured: "{low:.2f}", ' + JUDGED

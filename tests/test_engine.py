@@ -53,7 +53,7 @@ save_figure(fig, "{name}", data=dict(x=[0, value]), alt="A line that ends at the
 """
 ROW = (
     "toy.a: {kind: claim, where: w, says: 10, tolerance: 0, why: exact, needs: nothing, "
-    "experiment: two/a, verdict: reproduced}\n"
+    "experiment: two/a, on_miss: differs, verdict: reproduced}\n"
 )
 
 
