@@ -312,7 +312,7 @@ def test_a_mutation_of_the_real_package_is_seen_by_those_who_reach_it(copy, muta
 
 def test_every_package_that_computes_is_in_the_fingerprint():
     lines = (root() / "settings.ini").read_text().splitlines()
-    wanted = ("requirements =", "clip_requirements =", "assignment_requirements =")
+    wanted = ("requirements =", "tools_requirements =", "clip_requirements =", "assignment_requirements =")
     words = [w for line in lines if line.startswith(wanted) for w in line.split("=", 1)[1].split()]
     declared = {w.split(">")[0].split("<")[0] for w in words}
     peers = {"faiss-cpu", "optuna", "torch-cka"}  # Measured beside ours, installed for development

@@ -227,10 +227,12 @@ NO_DEVICE = {
         foundations/training grounding/detection grounding/first_drop grounding/proof_of_concept_ablations
         grounding/proof_of_concept_losses grounding/samples grounding/six_report
         grounding/third_encoder_report""",
-    "it shows the data": "foundations/coverage foundations/data foundations/diagrams",
+    "it shows the data": "foundations/coverage foundations/data foundations/diagrams foundations/stamps",
     "its methods are compiled kernels of the CPU": """
         assignment/precision assignment/real_costs assignment/resampling""",
     "it compares programs for the CPU": "codes/search_speed ndim/loss_speed",
+    "it embeds once, on the CPU": "codes/glosses",
+    "it checks formulas": "foundations/in_passing",
     "scikit-learn fits": "evaluation/probes grounding/sweep",
     "it proves or counts with whole numbers and small matrices, mostly in float64": """
         assignment/attribution assignment/cycles_given assignment/formats assignment/guarantees
@@ -293,6 +295,7 @@ NO_MIXED = {  # experiments that train and follow `device` in float32 with every
         assignment/network grounding/token_bags grounding/loss_variants grounding/proof_of_concept
         grounding/proof_of_concept_measures grounding/relations grounding/utilization ndim/james_stein""",
     "it fits a probe, no network": "grounding/runs_features",
+    "its heads take seconds": "codes/unseen codes/where_bits_go",
     "the sources' own data, whose numbers are to be met": "paper/heads paper/languages paper/six paper/sweep",
 }
 LEARNS = re.compile(
@@ -320,6 +323,9 @@ def test_every_experiment_that_trains_follows_precision_or_says_why_not():
 AS_THEY_ARE = {  # experiments that learn and are no larger with the profile gpu
     "foundations/losses": "gradients of formulas, on a few points",
     "grounding/runs_features": "features that others train on",
+    "codes/unseen": "its pairs are all that there are",
+    "codes/where_bits_go": "its pairs are all that there are",
+    "grounding/two_worlds": "the night makes it larger, on the CPU",
     "grounding/proof_of_concept_measures": "its runs are those of grounding/proof_of_concept",
 }
 
