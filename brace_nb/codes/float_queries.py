@@ -130,7 +130,9 @@ def rescored(
     "The found rows in the order of their cosine with the query; the earlier row wins a tie."
     x, found = as_tensor(queries, "queries").detach().cpu().double().numpy(), code_array(rows)
     if found.dtype.kind not in "iu" or found.size and not -1 <= found.min() <= found.max() < len(vectors):
-        raise ValueError(f"rows must be whole numbers, -1 or of the {len(vectors)} vectors; got {rows!r:.80}.")
+        raise ValueError(
+            f"rows must be whole numbers, -1 or of the {len(vectors)} vectors; got {rows!r:.80}."
+        )
     if found.shape[:1] != x.shape[:1] or found.ndim != 2 or not 1 <= k <= found.shape[1]:
         raise ValueError(
             f"rows must be (Q, s) for {len(x)} queries, with k in 1..s; got {found.shape} and k={k}."
