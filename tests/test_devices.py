@@ -173,6 +173,8 @@ NO_PRECISION = {
     "it builds a model": "text_student",
     "one linear layer, stopped by a held-out loss": "LanguageHead",
     "its losses are the measurement": "prequential_losses",
+    "its options are those of `train_noisy_encoders`": "train_noisy_side_by_side",
+    "a table of one's own is small: float32": "train_table",
 }
 
 

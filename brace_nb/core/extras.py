@@ -56,12 +56,12 @@ def install_words(
     extra: str,  # Of `EXTRAS`
 ) -> str:  # What to type
     "The line that installs an extra, from the clone or from the wheel, whichever this package was."
-    clone = Path(__file__).parents[2]
+    import brace_nb
+
+    clone = Path(brace_nb.__file__).resolve().parents[1]
     if (clone / "settings.ini").exists():
         return f"pip install -c constraints.txt -e '.[{extra}]' in {clone}"
-    from brace_nb import __version__
-
-    return f"pip install 'brace_nb-{__version__}-py3-none-any.whl[{extra}]', with the path of the wheel"
+    return f"pip install 'brace_nb-{brace_nb.__version__}-py3-none-any.whl[{extra}]', with the path of the wheel"
 
 
 def extra_of(
