@@ -58,10 +58,12 @@ def install_words(
     "The line that installs an extra, from the clone or from the wheel, whichever this package was."
     import brace_nb
 
-    clone = Path(brace_nb.__file__).resolve().parents[1]
+    clone = Path(globals().get("__file__", brace_nb.core.__file__)).parents[2]
     if (clone / "settings.ini").exists():
         return f"pip install -c constraints.txt -e '.[{extra}]' in {clone}"
-    return f"pip install 'brace_nb-{brace_nb.__version__}-py3-none-any.whl[{extra}]', with the path of the wheel"
+    return (
+        f"pip install 'brace_nb-{brace_nb.__version__}-py3-none-any.whl[{extra}]', with the path of the wheel"
+    )
 
 
 def extra_of(
