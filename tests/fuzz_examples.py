@@ -455,7 +455,7 @@ LEFT_OUT = {
     "foundations": {
         "data_folder load_coco load_embeddings load_emoji load_encoder load_flickr30k load_shards "
         "photo_tuples read_embeddings read_files save_encoder": "files",
-        "emoji_embeddings load_glosses load_stamps read_parquet read_pictures": "files",
+        "emoji_embeddings emoji_places load_glosses load_stamps read_parquet read_pictures": "files",
         "embed_glosses token_vectors": "models",
         "imagenet_class_names load_cifar10 load_class_folders load_clip load_coco_objects load_coco_views "
         "load_detr load_embedding_shards load_wmt read_coco_cn read_coco_es read_picture read_pickled_data "

@@ -129,6 +129,10 @@ def rescored(
 ) -> tuple:  # Row numbers, int64 (Q, k), and cosines, float32 (Q, k), best first
     "The found rows in the order of their cosine with the query; the earlier row wins a tie."
     x, found = as_tensor(queries, "queries").detach().cpu().double().numpy(), code_array(rows)
+    if not isinstance(vectors, np.ndarray):
+        vectors = as_tensor(vectors, "vectors").detach().cpu().numpy()
+    if vectors.dtype.kind not in "fiu" or vectors.ndim != 2:
+        raise ValueError(f"vectors must be numbers (n, F); got {vectors.dtype} of shape {vectors.shape}.")
     if found.dtype.kind not in "iu" or found.size and not -1 <= found.min() <= found.max() < len(vectors):
         raise ValueError(
             f"rows must be whole numbers, -1 or of the {len(vectors)} vectors; got {rows!r:.80}."
@@ -145,6 +149,8 @@ def rescored(
     for i, own in enumerate(found):
         kept = own >= 0
         some = np.asarray(vectors[own[kept]], np.float64)
+        if not np.isfinite(some).all():
+            raise ValueError("vectors must be finite; got NaN or infinity in a row that was found.")
         lengths = np.linalg.norm(some, axis=1) * np.linalg.norm(x[i])
         cosines[i, kept] = some @ x[i] / np.where(lengths > 0, lengths, 1)
     order = np.lexsort((found, -cosines))[:, :k]

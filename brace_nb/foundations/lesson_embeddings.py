@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ..core.arrays import normalize
+from ..core.files import reading
 from ..core.matrix_files import read_arrays
 from .emoji import data_folder, load_emoji
 from .images import Sprites
 from .tuples import Tuples
 
 # %% auto #0
-__all__ = ['emoji_embeddings']
+__all__ = ['emoji_embeddings', 'emoji_places']
 
 # %% ../../nbs/1_foundations/20_lesson_embeddings.ipynb #3a736b87
 def _pictures(source, ids):
@@ -36,3 +38,12 @@ def emoji_embeddings(
     texts = emoji.texts[emoji.texts["id"].isin(ids)].reset_index(drop=True)
     pictures = {designer: _pictures(source, ids) for designer, source in emoji.pictures.items()}
     return Tuples(emoji.concepts.loc[ids], texts, pictures, emoji.optional_kinds, vectors)
+
+
+def emoji_places(
+    folder=None,  # Folder with `emoji_map.npz`; None means `data_folder("embeddings")`
+) -> np.ndarray:  # Float64, shape (concepts, 2): places of the pictures in the plane
+    "Where each emoji stands on the map of the site."
+    folder = Path(folder) if folder is not None else data_folder("embeddings")
+    with reading(folder / "emoji_map.npz", "the places of all emoji; restore it from the repository"):
+        return np.load(folder / "emoji_map.npz")["places"][0].astype(float)

@@ -83,6 +83,8 @@ def _fact(value) -> str:
     "A field of an entry as a cell."
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if callable(value):
+        return "" if value.__name__ == "<lambda>" else f"`{value.__name__}`"
     text = ", ".join(map(str, value)) if isinstance(value, tuple | list | dict) else str(value)
     return re.sub(r"([|<*_])", r"\\\1", text).replace("\n", " ")
 
