@@ -133,10 +133,6 @@ def rescored(
         vectors = as_tensor(vectors, "vectors").detach().cpu().numpy()
     if vectors.dtype.kind not in "fiu" or vectors.ndim != 2:
         raise ValueError(f"vectors must be numbers (n, F); got {vectors.dtype} of shape {vectors.shape}.")
-    if found.dtype.kind not in "iu" or found.size and not -1 <= found.min() <= found.max() < len(vectors):
-        raise ValueError(
-            f"rows must be whole numbers, -1 or of the {len(vectors)} vectors; got {rows!r:.80}."
-        )
     if found.shape[:1] != x.shape[:1] or found.ndim != 2 or not 1 <= k <= found.shape[1]:
         raise ValueError(
             f"rows must be (Q, s) for {len(x)} queries, with k in 1..s; got {found.shape} and k={k}."
@@ -144,6 +140,11 @@ def rescored(
     if np.ndim(vectors) != 2 or vectors.shape[1] != x.shape[1]:
         raise ValueError(
             f"vectors must be (n, {x.shape[1]}), as wide as the queries; got {np.shape(vectors)}."
+        )
+    if found.dtype.kind not in "iu" or found.size and not -1 <= found.min() <= found.max() < len(vectors):
+        raise ValueError(
+            f"rows must be whole numbers, -1 or of the {len(vectors)} vectors; got {found.dtype} "
+            f"from {found.min()} to {found.max()}."
         )
     cosines = np.full(found.shape, -np.inf)
     for i, own in enumerate(found):
