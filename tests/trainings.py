@@ -11,6 +11,7 @@ In this program `grid_sample` is the nearest pixel by indexing, natively and emu
 
 import json
 import sys
+import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,7 @@ from brace_nb.grounding import (  # noqa: E402
     TEACHINGS,
     LanguageHead,
     prequential_losses,
+    train_table,
 )
 from brace_nb.ndim import KINDS, MEASURES  # noqa: E402
 
@@ -152,6 +154,15 @@ def streams():
     return prequential_losses(made.drawn(96, 8), torch.arange(96) % 5, 5)
 
 
+def own_table():
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder) / f"{name}.npy" for name in ("image", "text")}
+        for seed, file in enumerate(files.values()):
+            np.save(file, drawn(120, 4, seed=seed))
+        made = train_table(files, Path(folder) / "out", epochs=2, embed_dim=4, progress=False)
+        return [look["score"] for look in made.looks]
+
+
 def of_codes():
     variants = dict(
         ternary=dict(container="ternary"),
@@ -213,6 +224,7 @@ def of_grounding():
     for training in rest:
         yield training.__name__, partial(training, "cpu")
     yield "language head", language_head
+    yield "own table", own_table
     yield "prequential", streams
 
 
