@@ -499,8 +499,12 @@ LEFT_OUT = {
         "hide_words language_of": "draws of a generator, a data set",
         "distil_encoder guess_language teach_language train_students training_path": "train",
         "read_aligned read_study sweep_file sweep_parts": "files",
-        "put_weights train_table": "files; `tests/test_grounding_own_table.py` gives them wrong ones",
-        "report_page score_of split_items table_text retrieval_rows weights_of": "parts of `train_table`",
+        "embed_table load_table_encoders put_weights read_cells train_table": (
+            "files; `tests/test_grounding_own_table.py` gives them wrong ones"
+        ),
+        "report_page retrieval_rows score_of split_items table_text view_form weights_of": (
+            "parts of `train_table`"
+        ),
         "chunk_by_memory default_encoders embed_views encode_batch objective_losses run_outcomes": (
             "models and their tuples"
         ),

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from brace_nb.grounding import (
     AlignedTuples,
     Watch,
     default_encoders,
+    embed_table,
+    load_table_encoders,
     put_weights,
     read_study,
     report_page,
@@ -139,6 +142,7 @@ def test_the_command_prints_the_table_and_says_what_is_wrong(tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         main([*words, "--embed_dim", "8"])
     assert not end.value.code and "R@10" in (said := capsys.readouterr().out) and "report.html" in said
+    assert "brace-nb embed NEW.csv" in said
     with pytest.raises(SystemExit) as end:
         main([*words, "--embed_dim", "16"])
     assert end.value.code == 2 and "belongs to another run" in capsys.readouterr().err
@@ -162,3 +166,124 @@ def test_an_interrupted_training_goes_on(tmp_path):
     assert "training stopped after step" in said and state.exists()
     stopped = int(re.search(r"stopped after step (\d+)", said)[1])
     assert 0 < stopped < 2000 * 4
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    "A table of pictures and two languages, some cells empty, and a training on it."
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("table")
+    lines = ["picture,one,two,label"]
+    for k in range(100):
+        color = tuple(int(c) for c in np.random.default_rng(k).integers(0, 256, 3))
+        Image.new("RGB", (5, 5), color).save(folder / f"{k}.png")
+        lines.append(f"{k}.png,word{k} {k % 7},{'' if k % 9 == 0 else f'mot{k}'},{k % 3}")
+    (folder / "own.csv").write_text("\n".join(lines))
+    options = dict(epochs=1, embed_dim=8, image_size=16, progress=False)
+    train_table(folder / "own.csv", folder / "out", **options)
+    return folder
+
+
+def test_the_training_rows_come_back_byte_for_byte_and_new_rows_alone(table, tmp_path):
+    again = load_table_encoders(table / "out").embed(table / "own.csv")
+    assert list(again) == ["picture", "one", "two"]
+    for name, z in again.items():
+        kept = np.load(table / f"out/{name}.npy")
+        assert z.numpy().tobytes() == kept.tobytes() and np.isnan(kept).any() == (name == "two")
+    lines = (table / "own.csv").read_text().splitlines()
+    (table / "new.csv").write_text("\n".join(["two,picture,one,more", "mot7 and more,7.png,word7 0,", ",,a"]))
+    new = embed_table(table / "new.csv", table / "out", tmp_path / "new")
+    assert lines[8].startswith("7.png,word7 0,mot7,")
+    for name in ("picture", "one"):  # in another batch: the last bits may differ
+        assert torch.allclose(new[name][0], again[name][7], atol=1e-5)
+        assert np.array_equal(np.load(tmp_path / f"new/{name}.npy"), new[name], equal_nan=True)
+    assert not torch.allclose(new["two"][0], again["two"][7], atol=1e-3)
+    assert [bool(z[1].isnan().all()) for z in new.values()] == [True, False, True]
+
+
+def test_the_file_of_weights_is_enough_and_one_view_too(table, tmp_path):
+    shutil.copy(table / "out/best.safetensors", tmp_path / "kept.safetensors")
+    encoders = load_table_encoders(tmp_path / "kept.safetensors")
+    (tmp_path / "one.csv").write_text("one\nword3 3\n" + "long " * 50)
+    z = encoders.embed(tmp_path / "one.csv", ["one"])
+    assert list(z) == ["one"] and z["one"].shape == (2, 8) and z["one"].isfinite().all()
+
+
+def test_files_of_embeddings_and_of_tokens_come_back(tmp_path):
+    views = linear_views() | dict(tokens=np.random.default_rng(0).integers(1, 300, (120, 6)))
+    paths = files(tmp_path, views)
+    train_table(paths, tmp_path / "out", epochs=1, embed_dim=8, progress=False)
+    encoders = load_table_encoders(tmp_path / "out")
+    for name, z in encoders.embed(paths).items():
+        assert z.numpy().tobytes() == np.load(tmp_path / f"out/{name}.npy").tobytes()
+    np.save(tmp_path / "wide.npy", np.zeros((3, 10), "float32"))
+    with pytest.raises(ValueError, match="Expected 9 real numbers a row"):
+        encoders.embed({"text": tmp_path / "wide.npy"}, ["text"])
+    np.save(tmp_path / "high.npy", np.full((3, 6), 300))
+    with pytest.raises(ValueError, match="whole numbers from 0 to 299"):
+        encoders.embed({"tokens": tmp_path / "high.npy"}, ["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("text", "views", "says"),
+    [
+        ("picture,one\n1.png,a", None, r"no \['two'\] in .*got \['picture', 'one'\]"),
+        ("picture,one,two\n1.png,a,b", ["three"], "views must be some of"),
+        ("picture,one,two\n1.png,a,b", [], "views must be some of"),
+        ("picture,one,two\n", None, "a row for each item"),
+        ("", None, "new.csv is not what was expected"),
+        ("one,two\n ,b", ["one"], "view 'one'.*captions must say something"),
+        ("picture\nnone.png", ["picture"], "none.png does not exist.*row 0"),
+        ("picture\nnew.csv", ["picture"], "cannot identify image file.*new.csv"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_named(table, text, views, says):
+    (table / "new.csv").write_text(text)
+    with pytest.raises((ValueError, OSError), match=says):
+        load_table_encoders(table / "out").embed(table / "new.csv", views)
+
+
+def test_damage_and_mixture_are_named(table, tmp_path):
+    with pytest.raises(ValueError, match="otherwise. Give a .csv"):
+        load_table_encoders(table / "out").embed({"one": table / "out/one.npy"}, ["one"])
+    with pytest.raises(FileNotFoundError, match="best.safetensors.*brace-nb train"):
+        load_table_encoders(tmp_path)
+    weights = (table / "out/best.safetensors").read_bytes()
+    kept = tmp_path / "best.safetensors"
+    for place in np.random.default_rng(0).integers(0, len(weights), 20):
+        damaged = bytearray(weights)
+        damaged[place] ^= 1
+        kept.write_bytes(damaged)
+        with pytest.raises(ValueError, match="best.safetensors"):
+            load_table_encoders(tmp_path)
+    shutil.copytree(table / "out", tmp_path / "mixed")
+    z = np.load(table / "out/one.npy")
+    np.save(tmp_path / "mixed/one.npy", -z)
+    with pytest.raises(ValueError, match="one.npy.*not of one writing"):
+        load_table_encoders(tmp_path / "mixed")
+
+
+def test_names_that_are_no_names_of_files_are_refused_before_training(tmp_path):
+    lines = ["a/b,two"] + [f"word{k},mot{k}" for k in range(100)]
+    (tmp_path / "own.csv").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match="without '/'"):
+        train_table(tmp_path / "own.csv", tmp_path / "out", epochs=1, progress=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_columns_may_begin_alike(tmp_path):
+    views = {name: x for name, x in zip(("text", "text.1"), linear_views().values())}
+    made = train_table(files(tmp_path, views), tmp_path / "out", epochs=1, embed_dim=4, progress=False)
+    assert list(load_table_encoders(made.folder).encoders) == ["text", "text.1"]
+
+
+def test_the_command_embeds_new_rows(table, tmp_path, capsys):
+    (tmp_path / "new.csv").write_text("one,two\nword,mot\nword,")
+    words = ["embed", str(tmp_path / "new.csv"), "--trained", str(table / "out")]
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--out", str(tmp_path / "new"), "--views", "one", "two"])
+    assert not end.value.code and "two.npy: 2 rows of 8, 1 missing" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--out", str(table / "out"), "--views", "one"])
+    assert end.value.code == 2 and "holds a training" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 "A light core, and messages that say what to type for the rest."
 
+import ast
 import configparser
 import importlib.util
 import re
@@ -27,7 +28,23 @@ def test_the_table_is_that_of_settings():
         told = set(declared(f"{extra}_requirements"))
         unknown = set(names.values()) - told - {"nbconvert", "torch"}
         assert not unknown, f"{extra} does not bring {unknown}"
-    assert set(EXTRAS["tools"].values()) == set(declared("tools_requirements"))
+    assert set(EXTRAS["tools"].values()) == set(declared("tools_requirements")) - {
+        "faiss-cpu"
+    }  # is in dev too
+
+
+def test_tools_are_enough_for_codes_and_reports_of_ones_own():
+    trees = [ast.parse(p.read_text()) for part in ("codes", "evaluation", "core") for p in files_of(part)]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    packages = {package for extra in EXTRAS.values() for package in extra.items()}
+    needs = {package for name, package in packages if name in {n.partition(".")[0] for n in names}}
+    assert "faiss-cpu" in needs and needs - {"transformers"} <= set(declared("tools_requirements"))
+
+
+def files_of(part):
+    return sorted((ROOT / "brace_nb" / part).glob("*.py"))
 
 
 HIDE = """

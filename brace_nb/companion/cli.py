@@ -163,6 +163,16 @@ def _train(a) -> int:
         return _say(f"interrupted; {said}.", 128 + signal.SIGINT)
     print(table_text(made.rows))
     print(f"weights of step {made.best}, embeddings of all rows and the report: {made.folder}/report.html")
+    print(f"embeddings of new rows: brace-nb embed NEW.csv --trained {made.folder}")
+    return 0
+
+
+def _embed(a) -> int:
+    from brace_nb.grounding import embed_table
+
+    for name, z in embed_table(a.table, a.trained, a.out, a.views or None).items():
+        missing = int(z.isnan().any(1).sum())
+        print(f"{os.path.join(a.out, name)}.npy: {len(z):,} rows of {z.shape[1]}, {missing:,} missing")
     return 0
 
 # %% ../../nbs/7_companion/12_cli.ipynb #030259b5
@@ -209,6 +219,7 @@ _COMMANDS = {  # Name -> function, what it does
         "report on your own embeddings: retrieval, geometry, CKA and, with labels, probes",
     ),
     "train": (_train, "train an encoder for each column of a table of your own, with a report"),
+    "embed": (_embed, "embeddings of new rows, by the encoders that `train` wrote"),
     "sweep": (_sweep, "train encoders with drawn hyperparameters, or go on where a study is"),
 }
 _OPTIONS = {
@@ -287,6 +298,12 @@ _OPTIONS = {
         ("--anew", bool, False, "start over, whatever the folder holds"),
         ("--quiet", bool, False, "no progress bar"),
     ],
+    "embed": [
+        ("table NEW.csv", str, None, "the columns of the training; others are ignored"),
+        ("--trained FOLDER", str, "trained", "what `train` wrote (default: trained)"),
+        ("--out FOLDER", str, "embedded", "a .npy for each column; an empty cell is NaN (default: embedded)"),
+        ("--views COLUMN", str, [], "only these columns (default: all of the training)"),
+    ],
     "sweep": [
         (
             "study STUDY.yaml",
@@ -310,7 +327,7 @@ def parser() -> argparse.ArgumentParser:
     from brace_nb.codes import add_code_commands
 
     about = "Regenerate the figures, read the ledger, make codes of your own embeddings or evaluate them."
-    end = "Commands marked (clone) work in a clone of the project; the others need the package alone."
+    end = "Commands marked (clone) work in a clone of the project; the others need the package with [tools]."
     p = argparse.ArgumentParser("brace-nb", description=about, epilog=end)
     p.add_argument("--version", action="version", version=f"brace-nb {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")

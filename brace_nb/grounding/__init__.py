@@ -37,8 +37,9 @@ __getattr__, __dir__, __all__ = lazy(
     sweeps="Study StudyStore draw_run run_outcomes sweep",
     study_files="read_study sweep_file sweep_parts",
     importance="factor_columns factor_importance level_correlations",
-    own_table="Parts TrainedTable Watch put_weights report_page retrieval_rows score_of split_items "
-    "table_text train_table weights_of",
+    own_table="Parts TableEncoders TrainedTable Watch embed_table load_table_encoders put_weights "
+    "report_page retrieval_rows score_of split_items table_text train_table weights_of",
+    view_forms="VIEW_FORMS FeatureForm PictureForm TextForm TokenForm read_cells view_form",
     detector_training="Detections DetectorRun detect emoji_scenes objects_of own_costs detection_scores "
     "train_detector DetectorStudy detector_study",
 )

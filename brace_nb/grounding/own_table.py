@@ -18,16 +18,18 @@ import torch
 
 from ..core.arguments import checked, number, share, size
 from ..core.arrays import as_tensor
-from ..core.files import save_tensors, write_atomic
+from ..core.files import SUMS, check_seal, check_sums, malformed, naming, reading
+from ..core.files import save_tensors, write_atomic, write_sums
 from ..core.training import EarlyStopping
 from ..evaluation import draw_split, ranks
 from .aligned import AlignedTuples, default_encoders, read_aligned
 from .looks import embed_views, pair_recall
 from .n_encoders import train_encoders
+from .view_forms import VIEW_FORMS, read_cells, view_form
 
 # %% auto #0
 __all__ = ['Parts', 'split_items', 'score_of', 'Watch', 'weights_of', 'put_weights', 'retrieval_rows', 'table_text',
-           'report_page', 'TrainedTable', 'train_table']
+           'report_page', 'TrainedTable', 'train_table', 'TableEncoders', 'load_table_encoders', 'embed_table']
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #2262c93b
 class Parts(NamedTuple):
@@ -70,8 +72,9 @@ class Watch:
         path: Path,  # Of the best weights
         choose: AlignedTuples,
         patience: int,  # Looks without a better score
+        facts: dict[str, str] | None = None,  # For the header of the file
     ):
-        self.path, self.choose, self.patience = path, choose, patience
+        self.path, self.choose, self.patience, self.facts = path, choose, patience, facts or {}
         self.best = -1.0
 
     def more(self, encoders: dict) -> dict:
@@ -79,7 +82,8 @@ class Watch:
         score = score_of(pair_recall(embed_views(encoders, self.choose)))
         if score > self.best:
             self.best = score
-            save_tensors(self.path, weights_of(encoders), dict(score=json.dumps(score)))
+            facts = self.facts | dict(score=json.dumps(score))
+            save_tensors(self.path, weights_of(encoders), facts, sealed=True)
         return dict(score=score)
 
     def enough(self, looks: list[dict]) -> bool:
@@ -95,7 +99,7 @@ class Watch:
 
 def weights_of(encoders: dict) -> dict:
     "The weights of all encoders by name; a shared encoder is listed for each of its views."
-    return {f"{view}.{k}": v for view, e in encoders.items() for k, v in e.state_dict().items()}
+    return {f"{view}/{k}": v for view, e in encoders.items() for k, v in e.state_dict().items()}
 
 
 def put_weights(encoders: dict, path: Path) -> None:
@@ -104,8 +108,30 @@ def put_weights(encoders: dict, path: Path) -> None:
 
     kept = load_file(path)
     for view, encoder in encoders.items():
-        own = {k.removeprefix(f"{view}."): v for k, v in kept.items() if k.startswith(f"{view}.")}
+        own = {k.removeprefix(f"{view}/"): v for k, v in kept.items() if k.startswith(f"{view}/")}
         encoder.load_state_dict(own)
+
+# %% ../../nbs/6_grounding/18_own_table.ipynb #d81b40b1
+_BEST, _FORMAT, _VERSION = "best.safetensors", "brace_nb.table_encoders", "1"
+
+
+def _facts(tuples: AlignedTuples, source, embed_dim: int) -> dict[str, str]:
+    "The header of the file of weights: what is needed to build the encoders and to read new rows."
+    if wrong := [name for name in tuples.names if "/" in name or not name.isprintable()]:
+        raise ValueError(f"names of views become names of files, without '/'; got {wrong}.")
+    cells = {} if isinstance(source, dict) else read_cells(source)
+    forms = {name: view_form(x, cells.get(name)) for name, x in tuples.views.items()}
+    views = {name: dict(kind=kind) | form._asdict() for name, (kind, form) in forms.items()}
+    return dict(format=_FORMAT, version=_VERSION, embed_dim=str(embed_dim), views=json.dumps(views))
+
+
+def _write_views(embedded: dict, folder: Path) -> list[str]:  # Names of the files
+    "A file of embeddings for each view."
+    for name, z in embedded.items():
+        with io.BytesIO() as out:
+            np.save(out, z.numpy())
+            write_atomic(folder / f"{name}.npy", out.getvalue())
+    return [f"{name}.npy" for name in embedded]
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #26f35fd0
 def retrieval_rows(
@@ -242,11 +268,12 @@ def train_table(
     "Train an encoder for each view of a table; the best weights, all embeddings and a report are written."
     folder = Path(folder)
     tuples = read_aligned(source, image_size, label)
+    facts = _facts(tuples, source, embed_dim)
     parts = split_items(tuples, held, seed)
     batch = min(batch_size or 64, max(2, len(parts.learn) // 4) if batch_size is None else len(parts.learn))
     epoch = max(1, len(parts.learn) // batch)
     folder.mkdir(parents=True, exist_ok=True)
-    watch = Watch(folder / "best.safetensors", parts.choose, patience)
+    watch = Watch(folder / _BEST, parts.choose, patience, facts)
     encoders = default_encoders(tuples, embed_dim, seed=seed)
     how = dict(batch_size=batch, learning_rate=learning_rate, embed_dim=embed_dim, seed=seed)
     how |= dict(steps=epochs * epoch, log_every=max(1, epoch // 4), look_every=epoch, save_every=epoch)
@@ -261,11 +288,94 @@ def _finish(tuples, parts, trained, watch, how, folder) -> TrainedTable:
     looks = trained.looks
     best = max(looks, key=lambda look: (look["score"], -look["step"]))["step"]
     put_weights(trained.encoders, watch.path)
-    for name, z in embed_views(trained.encoders, tuples).items():
-        with io.BytesIO() as out:
-            np.save(out, z.numpy())
-            write_atomic(folder / f"{name}.npy", out.getvalue())
+    files = _write_views(embed_views(trained.encoders, tuples), folder)
     rows = retrieval_rows(embed_views(trained.encoders, parts.report))
     about = _about(parts, how["batch_size"], looks[-1]["step"], how["steps"])
     write_atomic(folder / "report.html", report_page(about, rows, trained.history, looks, best))
+    write_sums(folder, [_BEST, "report.html", *files])
     return TrainedTable(trained.encoders, rows, looks, best, folder)
+
+# %% ../../nbs/6_grounding/18_own_table.ipynb #d81b40c2
+class _Rows(NamedTuple):
+    "Some views of new rows, as `embed_views` takes them; one is enough."
+
+    views: dict
+    present: list
+
+    @property
+    def names(self) -> list:
+        return list(self.views)
+
+
+class TableEncoders(NamedTuple):
+    "The encoders of a training, and how they read new rows."
+
+    encoders: dict  # View -> encoder
+    forms: dict  # View -> how its cells are read
+
+    def embed(
+        self,
+        source,  # A .csv with the columns of the training, or {name of a view: embedding file}
+        views: list[str] | None = None,  # None: all of the training
+    ) -> dict:  # View -> unit embeddings (N, D); NaN where a cell is empty
+        "New rows through the encoders."
+        given = dict(source) if isinstance(source, dict) else read_cells(source)
+        names = list(self.forms) if views is None else views
+        _check_views(names, self.forms, given, source)
+        folder, read = None if isinstance(source, dict) else Path(source).parent, {}
+        for name in names:
+            with naming(f"view {name!r}"):
+                read[name] = self.forms[name].read(given[name], folder)
+        rows = _Rows({name: x for name, (x, _) in read.items()}, [there for _, there in read.values()])
+        return embed_views(self.encoders, rows)
+
+# %% ../../nbs/6_grounding/18_own_table.ipynb #d81b40c3
+def _check_views(names, forms: dict, given: dict, source) -> None:
+    "Raise ValueError unless each view is one of the training, and is there in the form of the training."
+    if not names or set(names) - set(forms):
+        raise ValueError(f"views must be some of {list(forms)}; got {names}.")
+    if missing := [name for name in names if name not in given]:
+        cure = "Name the views that you have: `views=`, in a terminal `--views`."
+        where = "" if isinstance(source, dict) else f" in {source}"
+        raise ValueError(f"no {missing}{where}; got {list(given)}. {cure}")
+    if wrong := [name for name in names if forms[name].in_table is isinstance(source, dict)]:
+        told = "a .csv with a column of that name" if isinstance(source, dict) else "{name of the view: file}"
+        raise ValueError(f"the training read {wrong} otherwise. Give {told}.")
+    if not isinstance(source, dict) and not given[names[0]]:
+        raise malformed(source, "a row for each item", "a line of names alone")
+
+# %% ../../nbs/6_grounding/18_own_table.ipynb #d81b40c4
+def load_table_encoders(
+    folder,  # Of `train_table`, or its file best.safetensors alone
+) -> TableEncoders:
+    "The encoders of a training, for new rows."
+    from safetensors import safe_open
+
+    path = Path(folder) / _BEST if Path(folder).is_dir() else Path(folder)
+    with reading(path, "encoders that `brace-nb train` wrote"), safe_open(path, "pt") as file:
+        header = file.metadata() or {}
+        if (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
+            raise ValueError(f"its header does not name version {_VERSION} of {_FORMAT}")
+        check_seal(path)
+        told = json.loads(header["views"]).items()
+        forms = {name: VIEW_FORMS[form.pop("kind")](**form) for name, form in told}
+        blank = AlignedTuples({name: form.blank() for name, form in forms.items()})
+        encoders = default_encoders(blank, int(header["embed_dim"]))
+        put_weights(encoders, path)
+    if (path.parent / SUMS).is_file():
+        check_sums(path.parent)
+    return TableEncoders(encoders, forms)
+
+
+def embed_table(
+    source,  # A .csv with the columns of the training, or {name of a view: embedding file}
+    encoders,  # Folder of `train_table`, or its file best.safetensors alone
+    folder,  # Where a file for each view goes
+    views: list[str] | None = None,  # None: all of the training
+) -> dict:  # View -> unit embeddings (N, D); NaN where a cell is empty
+    "New rows through the encoders of a training, written to files."
+    if (Path(folder) / _BEST).exists():
+        raise ValueError(f"{folder} holds a training, whose embeddings would be lost. Choose another folder.")
+    embedded = load_table_encoders(encoders).embed(source, views)
+    _write_views(embedded, Path(folder))
+    return embedded
