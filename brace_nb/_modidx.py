@@ -2414,6 +2414,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                'brace_nb/companion/runs.py'),
                                          'brace_nb.companion.runs._git': ('7_companion/runs.html#_git', 'brace_nb/companion/runs.py'),
                                          'brace_nb.companion.runs._limit': ('7_companion/runs.html#_limit', 'brace_nb/companion/runs.py'),
+                                         'brace_nb.companion.runs._name_counterparts': ( '7_companion/runs.html#_name_counterparts',
+                                                                                         'brace_nb/companion/runs.py'),
                                          'brace_nb.companion.runs._origins': ( '7_companion/runs.html#_origins',
                                                                                'brace_nb/companion/runs.py'),
                                          'brace_nb.companion.runs._place': ('7_companion/runs.html#_place', 'brace_nb/companion/runs.py'),

@@ -70,6 +70,39 @@ def site(built):
 # --- pages
 
 
+class Pictures(HTMLParser):
+    "Alternative texts of the pictures of a page: None where there is none, words of the link that holds it."
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.link = [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "a":
+            self.link = "thumb" in (attributes.get("class") or "")  # a picture beside its words
+        if tag == "img":
+            self.found.append(attributes.get("alt") or ("beside its words" if self.link else None))
+
+    def handle_endtag(self, tag):
+        self.link &= tag != "a"
+
+
+def test_pictures_without_words_are_found():
+    assert Pictures('<img src="x"><img src="x" alt="">').found == [None, None]
+    assert Pictures('<a class="thumb"><img alt=""></a><img alt="">').found == ["beside its words", None]
+
+
+def test_every_picture_of_the_site_has_an_alternative_text(site):
+    found = {
+        p.relative_to(site).as_posix(): Pictures(p.read_text(encoding="utf-8")).found
+        for p in site.rglob("*.html")
+    }
+    assert sum(map(len, found.values())) > 500
+    assert {name: words.count(None) for name, words in found.items() if None in words} == {}
+
+
 def notebook(path):
     return json.loads((BOOK / "src" / path.relative_to(ROOT)).read_text(encoding="utf-8"))["cells"]
 

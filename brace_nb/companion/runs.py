@@ -5,6 +5,7 @@
 # %% ../../nbs/7_companion/10_runs.ipynb #093850f5
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
 import hashlib
@@ -21,9 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from ..core.files import read_json, write_atomic
 from ..core.portable import use_one_instruction_set
+from .claims import load_claims
 from .dependencies import code_closure
 from .experiments import Experiment, find_experiments, select
 from .folders import derived, root
+from .gallery import counterparts
 from .processes import notebook_environment, set_threads
 from .publishing import publish
 from .schedule import trace
@@ -309,6 +312,24 @@ def _result(experiment: Experiment, work: Path, inputs: dict[str, str], run: dic
     facts = dict(name=experiment.name, profile=experiment.profile, fingerprint=inputs)
     return facts | dict(files=files, output=made, run=run)
 
+# %% ../../nbs/7_companion/10_runs.ipynb #3fed92f8
+def _name_counterparts(work: Path) -> None:
+    "Write above each figure that the run saved of which figure of the sources it is the counterpart."
+    facts, rows = [read_json(p) for p in sorted((work / "figures").glob("*/*.json"))], load_claims()
+    lines = {}
+    for f in facts:
+        picture = (work / "figures" / f"{f['figure']}.png").read_bytes()
+        lines[base64.b64encode(picture).decode()] = counterparts(f["claims"], rows)
+    notebook = read_json(work / "notebook.ipynb")
+    for cell in (c for c in notebook["cells"] if c["cell_type"] == "code"):
+        outputs, cell["outputs"] = cell["outputs"], []
+        for output in outputs:
+            if of := lines.get("".join(output.get("data", {}).get("image/png", "")).strip()):
+                text = {"text/markdown": f"*Counterpart of: {of}.*"}
+                cell["outputs"].append(dict(output_type="display_data", metadata={}, data=text))
+            cell["outputs"].append(output)
+    write_atomic(work / "notebook.ipynb", json.dumps(notebook, indent=1, ensure_ascii=False))
+
 # %% ../../nbs/7_companion/10_runs.ipynb #553a8d74
 def run_one(
     name: str,  # "part/name"
@@ -324,6 +345,7 @@ def run_one(
             raise RuntimeError(f"{name} cannot run without the {', '.join(missing)}.")
         work, start = _prepare(experiment, inputs), time.time()
         own_bytes = _execute(experiment, work)
+        _name_counterparts(work)
         run = provenance(time.time() - start, own_bytes)
         result = _result(experiment, work, inputs, run)
         write_atomic(work / "result.json", json.dumps(result, indent=1, ensure_ascii=False))

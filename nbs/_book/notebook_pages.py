@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from brace_nb.companion import parameters as own_parameters
-from brace_nb.companion import read_facts
+from brace_nb.companion import counterparts, read_facts
 from sources import OWN_DATA, PARTS, ROOT, badges, cells_of, escaped, experiments, lessons, linked, plain
 from sources import verdict_class
 from sources import copy, put, reports, row_link, title_of, toctree
@@ -129,7 +129,12 @@ def with_captions(source: str, rows_of: dict[str, list[dict]], up: str) -> str:
         links = [
             f'<a href="{up}_static/figures/{linked(name)}.{k}">{word}</a>' for k, word in OF_FIGURE.items()
         ]
-        extra = [f'<span class="of-figure">{" · ".join(links)}']
+        of = counterparts(
+            [r["id"] for r in rows_of.get(name, [])], {r["id"]: r for r in rows_of.get(name, [])}
+        )
+        extra = [
+            f'<span class="of-figure">{f"Counterpart of: {escaped(of)} · " if of else ""}{" · ".join(links)}'
+        ]
         extra += [f"{badges(rows_of.get(name, []), up)}</span>"]
         lines = [f":::{{figure}} {path}", f":alt: {plain(caption)}", f":width: {width_of(name)}"]
         lines += ["", caption, ":::", ""]
@@ -138,11 +143,61 @@ def with_captions(source: str, rows_of: dict[str, list[dict]], up: str) -> str:
     return _PICTURE.sub(figure, source)
 
 
+def draws(cell: dict) -> bool:
+    "Does a cell put out a picture?"
+    return any("image/png" in o.get("data", {}) for o in cell.get("outputs", []))
+
+
+def spoken(text: str) -> str:
+    "Markdown as a reader hears it: without marks, links and formulas' dollars."
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return re.sub(r"\s+", " ", re.sub(r"[*`$#>|]|\\(?=\W)", "", text)).strip()
+
+
+def caption_below(cells: list[dict], k: int) -> str:
+    "What stands in italics at the begin of the text below a cell."
+    below = next((c for c in cells[k + 1 :] if "".join(c["source"]).strip()), None)
+    if below is None or below["cell_type"] != "markdown":
+        return ""
+    found = re.match(r"\s*\*(?!\*)(?:Figure\.\s*)?(.+?)\*(?:\n|$)", "".join(below["source"]), re.S)
+    return spoken(found[1]) if found else ""
+
+
+def text_above(cells: list[dict], k: int) -> str:
+    "Caption in italics, or the last sentence, of the text above a cell, after the heading it stands under."
+    above = ["".join(c["source"]) for c in cells[:k] if c["cell_type"] == "markdown"]
+    lines = [line for text in above for line in text.split("\n") if line.strip()]
+    headings = [spoken(line) for line in lines if line.startswith("#")]
+    prose = [line for line in lines if not re.match(r"#|!\[|\||```|:::", line)]
+    if caption := re.fullmatch(r"\*(?!\*)(?:Figure\.\s*)?(.+?)\*", (prose or [""])[-1].strip()):
+        return spoken(caption[1])
+    sentences = re.split(r"(?<=[.?!])\s+(?=[A-Z])", spoken((prose or [""])[-1]).removeprefix("- "))
+    return ": ".join(x.rstrip(".:") for x in (*headings[-1:], " ".join(sentences[-2:])) if x) + "."
+
+
+def axes_of(source: str) -> str:
+    "The names of the axes that a cell draws, as far as they are plain words in it."
+    found = {k: re.findall(rf'{k}(?:=|\()"([^"{{}}]+)"', source) for k in ("xlabel", "ylabel")}
+    x, y = (" or ".join(dict.fromkeys(spoken(w.replace("\\n", " ")) for w in found[k])) for k in found)
+    return f" A plot of {y} against {x}." if x and y else ""
+
+
+def with_alternatives(cells: list[dict]) -> list[dict]:
+    "Every cell that draws says what: in its own words, in its caption, or in the text above it."
+    for k, cell in enumerate(cells):
+        if draws(cell):
+            source = "".join(cell["source"])
+            own = re.search(r"^#\| fig-alt: (.+)$", source, re.M)
+            words = own[1] if own else caption_below(cells, k) or text_above(cells, k) + axes_of(source)
+            cell["metadata"] = cell["metadata"] | dict(alt=words)
+    return cells
+
+
 def clean_cell(cell: dict, folded: bool, rows_of: dict, notebook: Path) -> dict:
     "A cell without directives and without what went to stderr, with the links of the site."
     source = "".join(cell["source"])
     tags = [t for t in cell["metadata"].get("tags", []) if t in _TAGS]
-    alt = re.search(r"^#\| fig-alt: (.+)$", source, re.M)
+    alt = cell["metadata"].get("alt")
     cell = cell | dict(metadata={}, source=re.sub(r"^#\|.*\n?", "", source, flags=re.M))
     if cell["cell_type"] == "code":
         cell["outputs"] = [o for o in cell["outputs"] if o.get("name") != "stderr"]
@@ -154,7 +209,7 @@ def clean_cell(cell: dict, folded: bool, rows_of: dict, notebook: Path) -> dict:
     if tags:
         cell["metadata"] = dict(tags=sorted(set(tags)))
     if alt:  # of the picture that the cell draws
-        cell["metadata"]["mystnb"] = dict(image=dict(alt=alt[1]))
+        cell["metadata"]["mystnb"] = dict(image=dict(alt=alt))
     return cell
 
 
@@ -162,7 +217,7 @@ def put_notebook(path: Path, top: dict, end: dict, rows_of: dict, folded: bool =
     "A notebook as a page: its first cell, how to run it, the rest, what stands at the end."
     name = path.relative_to(ROOT)
     nb = json.loads(path.read_text(encoding="utf-8"))
-    found = [c for c in cells_of(path) if not is_noise("".join(c["source"]))]
+    found = with_alternatives([c for c in cells_of(path) if not is_noise("".join(c["source"]))])
     found = [new for c in found for new in as_text(c) if "".join(new["source"]).strip()]
     found = [clean_cell(c, folded, rows_of, path) for c in found]
     nb["metadata"] = dict(kernelspec=nb["metadata"].get("kernelspec", {}))
