@@ -120,7 +120,7 @@ def _counts(rows: list[dict]) -> list[str]:
         )
     return _table(["source", "rows", *shown, "no claims", "repeats"], lines)
 
-
+# %% ../../nbs/7_companion/04c_replication.ipynb #4c000022
 def _turned(r: dict) -> str:
     "What would change the verdict of a row, or did not."
     far = f"a value farther from {r['says']} than {r['tolerance']}"
