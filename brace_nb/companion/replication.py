@@ -19,17 +19,20 @@ def _table(head: list[str], rows: list[list]) -> list[str]:
     return [f"| {lines[0]} |", "|---" * len(head) + "|", *(f"| {line} |" for line in lines[1:]), ""]
 
 
-def _words(text, longest: int = 120) -> str:
+def _words(text, longest: int = 80) -> str:
     "A text, cut at a space when it is long."
     text = str("" if text is None else text)
     return text if len(text) <= longest else text[:longest].rsplit(" ", 1)[0] + " …"
 
 
-def _said(r: dict, longest: int = 120) -> str:
-    "What a row quotes, with its place as a link to its page."
-    unit = f" {r['unit']}" if r["unit"] else ""
-    page = f"../../figures/claims/{r['source']}.md"
-    return f"{_words(r['says'], longest)}{unit} ([{r['where']}]({page}#{r['id']}))"
+def _id(r: dict) -> str:
+    "The id of a row as a link to its place on the page of its source."
+    return f"[{r['id']}](../../figures/claims/{r['source']}.md#{r['id']})"
+
+
+def _said(r: dict) -> str:
+    "What a row quotes."
+    return _words(r["says"], 100) + (f" {_words(r['unit'], 40)}" if r["unit"] else "")
 
 
 def _counted(rows: list[dict]) -> list[dict]:
@@ -61,103 +64,142 @@ its claims.
 """.strip()
 
 
+_DATA = """
+The sources' encoders, images and logs are not here. In their place stand two worlds that everybody may \
+copy, [emoji](../../data/emoji/NOTICE.md) of several designers with names in many languages and \
+[stamps](../../data/stamps/NOTICE.md), photographs and drawings with sentences and spoken words, and \
+[pairs of words and definitions](../../data/glosses/NOTICE.md). Encoders are trained from nothing here, \
+so absolute numbers of other encoders are not compared; what is compared is a difference, an order or a shape.
+
+Seeds are parameters of each experiment's notebook, counted from 0 where it has several. The second course \
+adds 100 to every seed. Budgets are steps, never seconds, and one instruction set makes the same bytes on \
+every x86-64 processor with AVX2.
+""".strip()
+_GROUNDS = {
+    "nothing": "proof and arithmetic on what the source prints",
+    "embedded data": "embeddings of the two worlds",
+    "scale": "a training that is smaller than the source's",
+    "timing": "a clock",
+}
+
+
 def _deviations(rows: list[dict]) -> list[str]:
     "On which data the rows rest, and what was not run for want of what."
-    measured = Counter(r["needs"] for r in rows if r["measured"] is not None)
-    few = [[_words(k, 120), n] for k, n in measured.most_common(12)]
-    page = ["What the measured rows rest on (`nothing`: proof and arithmetic on what the source prints):", ""]
-    page += _table(["needs", "rows"], few)
-    missing = Counter(_words(r["needs"], 160) for r in rows if r["verdict"] == "not run")
-    page += [f"{sum(missing.values())} rows were not run here. What they need:", ""]
-    often = [[k, n] for k, n in missing.most_common(12)]
-    rest = sum(missing.values()) - sum(n for _, n in often)
-    return page + _table(["needs", "rows"], [*often, ["something that is named in the row", rest]])
+    measured = Counter(_GROUNDS.get(r["needs"], "other") for r in rows if r["measured"] is not None)
+    other = "a training or random numbers, as the row says"
+    told = [f"{n} on {k if k != 'other' else other}" for k, n in measured.most_common()]
+    page = [_DATA, "", f"{measured.total()} rows were measured: {', '.join(told)}.", ""]
+    missing = Counter(_words(r["needs"].split(";")[0]) for r in rows if r["verdict"] == "not run")
+    often = [f"{k} ({n})" for k, n in missing.most_common(6)]
+    return [*page, f"{missing.total()} rows were not run. What they need most often: {'; '.join(often)}.", ""]
 
 # %% ../../nbs/7_companion/04c_replication.ipynb #4c000008
 def _power(rows: list[dict]) -> list[str]:
-    "Why claims are undecided, and how many rows carry an uncertainty."
+    "Why claims are undecided, how many are judged against a null, and how many courses disagree."
     claims = [r for r in rows if r["kind"] == "claim"]
     causes = Counter(r.get("cause", "not said") for r in claims if r["verdict"] == "undecided")
-    second = sum("elsewhere" in r for r in rows)
-    page = [f"{sum(causes.values())} of {len(claims)} claims are undecided:", ""]
+    against = Counter(r["verdict"] for r in claims if r.get("null_text"))
+    told = ", ".join(f"{against[v]} {v}" for v in VERDICTS if against[v]) or "none"
+    page = [f"{against.total()} claims are judged against a null: {told}.", ""]
+    page += [f"{causes.total()} of {len(claims)} claims are undecided:", ""]
     page += _table(["cause", "claims"], [[k, n] for k, n in causes.most_common()])
+    second = sum("elsewhere" in r for r in rows)
     return [*page, f"For {second} rows the two courses of seeds came to different verdicts.", ""]
 
 
+def _counts(rows: list[dict]) -> list[str]:
+    "Claims by source and verdict, what is no claim, and sentences that repeat the mistake of another row."
+    shown, lines = [v for v in VERDICTS if v not in ("checked", "failed")], []
+    for source in dict.fromkeys(r["source"] for r in rows):
+        own = [r for r in rows if r["source"] == source]
+        again, found = sum("same_as" in r for r in own), by_kind(own)
+        apart = sum(n for kind in KINDS if kind != "claim" for n in found.get(kind, {}).values())
+        link = f"[{source}](../../figures/claims/{source}.md)"
+        lines.append(
+            [link, len(own), *(found.get("claim", {}).get(v, "") for v in shown), apart or "", again or ""]
+        )
+    return _table(["source", "rows", *shown, "no claims", "repeats"], lines)
+
+# %% ../../nbs/7_companion/04c_replication.ipynb #4c000022
+def _turned(r: dict) -> str:
+    "What would change the verdict of a row, or did not."
+    far = f"a value farther from {r['says']} than {r['tolerance']}"
+    test = r["test"] or (far if r["tolerance"] is not None else f"what turns {r.get('same_as', 'it')}")
+    ways = {
+        "reproduced": f"would fail by: {_words(test)}",
+        "undecided": f"open, because {r.get('cause', 'open')}",
+        "not run": f"needs {_words(r['needs'])}",
+    }
+    return ways.get(r["verdict"], f"we looked for: {_words(test)}")
+
+
+_READ = """
+Of each headline: what the source says, *what we measured*, what would change it. `project` holds aims of \
+our own, which are no part of the replication.
+""".strip()
+
+
 def _results(rows: list[dict]) -> list[str]:
-    "Counts by kind, then the headlines of every source."
-    found = by_kind(rows)
-    kinds = [[k, *(found[k].get(v, "") for v in VERDICTS)] for k in KINDS if k in found]
-    page = _table(["kind", *VERDICTS], kinds)
-    chosen = [r for r in rows if r.get("headline")]
+    "Counts by source, then the headlines of the sources; a sentence that two of them have stands once."
+    page = [*_counts(rows), _READ, ""]
+    chosen = [r for r in rows if r.get("headline") and r["source"] != "project"]
+    once = _counted(chosen)
+    also = {r["id"]: [_id(s) for s in chosen if s.get("same_as") == r["id"]] for r in once}
+    rest = [r for r in chosen if "same_as" in r and r["same_as"] not in also]
     for source in dict.fromkeys(r["source"] for r in chosen):
-        lines = [[_said(r), r["verdict"], _words(r["text"], 90)] for r in chosen if r["source"] == source]
-        page += [f"### {source}", "", *_table(["the source says", "verdict", "we measured"], lines)]
+        page += [f"### {source}", ""]
+        for r in (r for r in [*once, *rest] if r["source"] == source):
+            measured = f" *{_words(r['text'])}*;" if r["text"] else ""
+            names = ", ".join([_id(r), *also.get(r["id"], [])])
+            page.append(f"- **{r['verdict']}** {names}: {_said(r)};{measured} {_turned(r)}")
+        page.append("")
     return page
 
 # %% ../../nbs/7_companion/04c_replication.ipynb #4c000010
 def _refuted(rows: list[dict]) -> list[str]:
-    "Every refuted sentence with its proof; repeats are named, not counted."
+    "Refuted sentences that are no headlines, with their proof; repeats are named, not counted."
     again = Counter(r["same_as"] for r in rows if "same_as" in r)
-    page = []
-    for r in (r for r in _counted(rows) if r["verdict"] == "refuted"):
+    wrong = [r for r in _counted(rows) if r["verdict"] == "refuted"]
+    page = [f"{len(wrong)} rows are refuted. Those that are no headlines:", ""]
+    for r in (r for r in wrong if not r.get("headline")):
         repeats = f" Repeated in {again[r['id']]} other rows." if again[r["id"]] else ""
-        page.append(f"- {_said(r)}: {_words(r['text'], 90)}. {_words(r['note'], 80)}{repeats}")
+        page.append(f"- {_id(r)}: {_said(r)}: {_words(r['text'])}.{repeats}")
     return [*page, ""]
-
-
-def _minds(rows: list[dict]) -> list[str]:
-    "What would turn the verdict of each headline."
-    lines = []
-    for r in (r for r in rows if r.get("headline") and r["verdict"] != "not run"):
-        test = r["test"] or f"a value farther from {r['says']} than {r['tolerance']}"
-        turn = {
-            "reproduced": f"it would fail by: {test}",
-            "undecided": f"open, because {r.get('cause', 'open')}",
-        }
-        lines.append([f"`{r['id']}`", r["verdict"], _words(turn.get(r["verdict"], f"we looked for: {test}"))])
-    return _table(["row", "verdict", "what would change it"], lines)
 
 # %% ../../nbs/7_companion/04c_replication.ipynb #4c000012
 _CHECK = """
+Every row has an id, which is printed above. `brace-nb claims --id ROW` shows it, \
+`brace-nb claims --verdict undecided --source thesis_5` what is open in a chapter. Its words and condition \
+stand in `data/claims/<source>.yaml`, its measurement in `figures/claims.json`, both side by side in \
+`figures/claims/<source>.md`, its notebook in `nbs/experiments`.
+
 - `make figures` in a clone runs everything from nothing and writes the ledger anew; its last lines say \
-how many pictures, numbers and verdicts are as committed. x86-64 processors with AVX2 give the same \
-bytes.
-- `PROFILE=other_seeds make figures` is the second course. `brace-nb claims --id ROW` shows one row, \
-`brace-nb claims --verdict undecided --source thesis_5` what is open in a chapter.
-- The condition of a row stands in `data/claims`, its measurement in `figures/claims.json`, its notebook \
-in `nbs/experiments`. To turn a verdict, change the condition or the measurement there and run the \
-notebook; the tests fail when a verdict is not the one that the row accepts.
-- `PROFILE=paper` measures rows on the sources' own data and weights, given as folders.
+how many pictures, numbers and verdicts are as committed.
+- `PROFILE=other_seeds make figures` is the second course; `PROFILE=paper` measures rows on the sources' own \
+data and weights, given as folders.
+- To turn a verdict, change the condition or the measurement and run the notebook; the tests fail when a \
+verdict is not the one that the row accepts.
 """.strip()
 
 
 def replication_report(
     rows: list[dict],  # The ledger: `read_rows` of claims.json
 ) -> str:  # Markdown, six to ten pages in print
-    "What a third party needs to check the replication: protocol, deviations, data, power, results,"
-    "what would turn them."
+    "What a third party needs: protocol, data, seeds, power, results, and what would turn them."
     once, found = _counted(rows), counts(rows)
     claims = by_kind(rows).get("claim", {})
     told = ", ".join(f"{n} {v}" for v, n in claims.items())
-    page = [
-        "# Replication report",
-        "",
-        f"{len(once)} rows on {len({r['source'] for r in rows})} sources and ",
-    ]
-    page[-1] += (
-        f"chapters; {sum(claims.values())} claims: {told}. {found['checked']} definitions, errata and "
-    )
-    page[-1] += "contradictions are checked."
+    opening = f"{len(once)} rows on {len({r['source'] for r in rows})} sources and chapters; "
+    opening += f"{sum(claims.values())} claims: {told}. {found['checked']} definitions, errata and "
     parts = {
         "Protocol": [_PROTOCOL, ""],
-        "Deviations and data": _deviations(once),
+        "Data, seeds and deviations": _deviations(once),
         "Power": _power(once),
-        "Results": _results(rows),
+        "Results, and what would change our mind": _results(rows),
         "What is refuted": _refuted(rows),
-        "What would change our mind": _minds(rows),
-        "How to check us": [_CHECK, ""],
+        "Where each row is, and how to check us": [_CHECK, ""],
     }
+    page = ["# Replication report", "", opening + "contradictions are checked."]
     for number, (title, lines) in enumerate(parts.items(), 1):
         page += ["", f"## {number}. {title}", "", *lines]
     return "\n".join(page)
