@@ -194,8 +194,8 @@ def mistakes(example):
     elif isinstance(example, dict):
         wrong = ("number", 3), ("empty", {}), ("list", [1]), ("text", "x"), ("None", None)
         yield from ((kind, value, None) for kind, value in wrong)
-        key = next(iter(example))
-        yield from ((kind, example | {key: v}, None) for kind, v, _ in mistakes(example[key]))
+        for key in [*example][:1]:
+            yield from ((kind, example | {key: v}, None) for kind, v, _ in mistakes(example[key]))
     else:
         wrong = ("number", 3), ("NaN", math.nan), ("empty", []), ("array", np.zeros(3)), *ANYTHING
         yield from ((kind, value, None) for kind, value in wrong)
