@@ -29,7 +29,7 @@ ROUNDED = ("background",)  # a fraction is rounded
 MISSING = (("near_and_far", "distances"),)  # NaN means that a token does not count
 DRAWN = ("gumbel_rounds", "straight_through_assignment", "prequential_losses")  # random numbers by precision
 ABOVE_ZERO = ("scale", "temperature", "learning_rate", "std", "alpha", "coldest", "factor", "beta")
-FREE_TEXT = ("text", "name", "value")  # any text is a right one
+FREE_TEXT = ("text", "name", "value", "metric", "error")  # any text is a right one
 SIGNED = ("value", "least")  # whole numbers that may be negative
 
 
