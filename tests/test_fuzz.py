@@ -29,7 +29,7 @@ ROUNDED = ("background",)  # a fraction is rounded
 MISSING = (("near_and_far", "distances"),)  # NaN means that a token does not count
 DRAWN = ("gumbel_rounds", "straight_through_assignment", "prequential_losses")  # random numbers by precision
 ABOVE_ZERO = ("scale", "temperature", "learning_rate", "std", "alpha", "coldest", "factor", "beta")
-FREE_TEXT = ("text", "name", "value")  # any text is a right one
+FREE_TEXT = ("text", "name", "value", "metric", "error")  # any text is a right one
 SIGNED = ("value", "least")  # whole numbers that may be negative
 
 
@@ -194,8 +194,8 @@ def mistakes(example):
     elif isinstance(example, dict):
         wrong = ("number", 3), ("empty", {}), ("list", [1]), ("text", "x"), ("None", None)
         yield from ((kind, value, None) for kind, value in wrong)
-        key = next(iter(example))
-        yield from ((kind, example | {key: v}, None) for kind, v, _ in mistakes(example[key]))
+        for key in [*example][:1]:
+            yield from ((kind, example | {key: v}, None) for kind, v, _ in mistakes(example[key]))
     else:
         wrong = ("number", 3), ("NaN", math.nan), ("empty", []), ("array", np.zeros(3)), *ANYTHING
         yield from ((kind, value, None) for kind, value in wrong)

@@ -11,7 +11,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core.arguments import check_finite, checked, floats, positive, size, tensor
+from brace_nb.core.arguments import (
+    check_finite,
+    checked,
+    count,
+    floats,
+    one_of,
+    positive,
+    size,
+    sizes,
+    tensor,
+)
 from ..core.registry import Registry
 
 # %% auto #0
@@ -109,6 +119,7 @@ ARCHITECTURES = Registry(
 )
 
 # %% ../../nbs/4_assignment/06_network.ipynb #1b107bd2
+@checked(kind=one_of(ARCHITECTURES), shape=sizes, blocks=size, width=count, x=tensor("... h w"))
 class AssignmentNetwork(nn.Module):
     "Scores (..., h, w) to sharper scores of the same shape (thesis 6.4.7)."
 
@@ -121,6 +132,8 @@ class AssignmentNetwork(nn.Module):
         shared: bool = False,  # One set of weights for all blocks, as in the thesis's code?
         seed: int = 0,  # Of the weights
     ):
+        if len(shape) != 2:
+            raise ValueError(f"shape must be (h, w); got {shape!r:.80}.")
         super().__init__()
         a, self.kind, self.shape, self.count = ARCHITECTURES[kind], kind, tuple(shape), blocks
         self.width = width = a.width if width is None else width
@@ -197,6 +210,7 @@ SIX_LAYER_NETWORKS = Registry(
 )  # After each linear layer
 
 
+@checked(n=size, network=one_of(SIX_LAYER_NETWORKS), x=floats("... B cells"))
 class SixLayerNetwork(nn.Module):
     "Six linear layers of n * n units: noise (batch, n * n) to scores (batch, n, n)."
 
@@ -214,6 +228,8 @@ class SixLayerNetwork(nn.Module):
             setattr(self, name, nn.ParameterList(x.uniform_(-bound, bound, generator=g) for x in empty))
 
     def forward(self, x: Tensor) -> Tensor:
+        floats("... B cells").fit(x, "x", dict(cells=self.n**2))
+        x = x.to(self.weights[0].dtype)
         linear = torch.baddbmm if x.ndim > 2 else torch.addmm
         for w, b, act in zip(self.weights, self.biases, self.activations):
             x = linear(b, x, w)

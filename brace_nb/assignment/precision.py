@@ -18,13 +18,14 @@ from .costs import check_cost
 from .metrics import to_matrix, total_score
 from .solvers import assign
 from ..core import Entry, Registry, as_tensor, like
-from ..core.arguments import array, checked, list_of, one_of
+from ..core.arguments import array, checked, list_of, one_of, tensor
 
 # %% auto #0
 __all__ = ['FLOAT_FORMATS', 'MATCHERS', 'FloatFormat', 'quantize', 'representable', 'kept_share', 'break_ties', 'RoundingLosses',
            'rounding_losses', 'PrecisionStudy', 'precision_study']
 
 # %% ../../nbs/4_assignment/02_precision.ipynb #a7e41ee1
+@checked(x=tensor)
 @dataclass(frozen=True)
 class FloatFormat(Entry):
     "A floating-point format; an entry of the registry."
@@ -36,7 +37,7 @@ class FloatFormat(Entry):
 
     def rounded(self, x: Tensor) -> Tensor:  # float32, as `x`
         "The nearest values of the format; too large ones become the largest, infinite ones stay."
-        top = torch.finfo(self.dtype).max
+        x, top = x.float(), torch.finfo(self.dtype).max
         return torch.where(x.isinf(), x, x.clamp(-top, top).to(self.dtype).float())
 
 

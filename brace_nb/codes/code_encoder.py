@@ -29,7 +29,18 @@ from brace_nb.codes.head_training import (
 from ..foundations.tuples import MODALITIES
 from .estimators import Transformer, fitting_matrix, not_fitted, plain_matrix
 from .pairing import embedding_tensor, paired_embeddings
-from ..core import as_tensor, checked, like, one_of, rows_by_memory, save_tensors, size, train
+from brace_nb.core import (
+    PRECISIONS,
+    array,
+    as_tensor,
+    checked,
+    like,
+    one_of,
+    rows_by_memory,
+    save_tensors,
+    size,
+    train,
+)
 from ..core.files import check_seal, reading
 from ..foundations import clip_loss
 
@@ -68,6 +79,8 @@ class CodeEncoder(Transformer):
         start=HeadStart,
         objective=HeadObjective,
         training=HeadTraining,
+        most=size,
+        precision=one_of(PRECISIONS),
     )
     def __init__(
         self,
@@ -109,7 +122,7 @@ class CodeEncoder(Transformer):
 
     def set_params(self, **changes) -> CodeEncoder:
         "Change options; takes effect at the next `fit`."
-        vars(self).update(_changed(self.get_params(deep=False), changes))
+        vars(self).update(vars(type(self)(**_changed(self.get_params(deep=False), changes))))
         return self
 
     def __sklearn_tags__(self):
@@ -143,6 +156,8 @@ class CodeEncoder(Transformer):
         new = type(self)(**_changed(self.get_params(deep=False), changes))  # a refused fit changes nothing
         if new.training.patience and validation is None:
             raise ValueError("`patience` counts epochs without a better validation loss. Give `validation`.")
+        if validation is not None and not isinstance(validation, (list, tuple)):
+            raise ValueError(f"validation must be (images, texts, pairs); got {type(validation).__name__}.")
         if new.objective.align and new.container not in ("corner", "ternary"):
             raise ValueError(
                 f"`align` pulls rows to corners; got container={new.container!r}. Set `align=0`."
@@ -191,6 +206,7 @@ class CodeEncoder(Transformer):
         scale = self.history[-1]["scale"] if self.history else self.objective.first_scale
         return float(clip_loss(x, y, scale))
 
+    @checked
     def use(
         self,
         which: str = "best",  # "best" epoch on the validation set, or "last"
@@ -265,6 +281,7 @@ class CodeEncoder(Transformer):
         modality: str = "text",  # Of the queries
     ):  # Cosines, float32 (Q, n): of each query to the rows that the codes stand for
         "Queries that stay float against codes."
+        array("n D").fit(codes, "codes", dict(D=self._width))
         rows = F.normalize(self.kept.decode(as_tensor(codes), self.book), dim=-1)
         return like(as_tensor(self.embed(queries, modality)) @ rows.T, queries)
 
@@ -308,6 +325,7 @@ class CodeEncoder(Transformer):
         "How often the partner's code is the single nearest."
         return self.recall(X, fitting_matrix(y, "texts", 1, column=True))
 
+    @checked(images=array("n F"), texts=array("n G"), k=size)
     def recall(
         self,
         images,  # Image embeddings (n, features)

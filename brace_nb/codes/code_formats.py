@@ -71,6 +71,7 @@ def bit_strings(
     return ["".join(row) for row in np.where(code_array(codes), "1", "0")]
 
 # %% ../../nbs/2_codes/01a_code_formats.ipynb #6e652cd3
+@checked(codes=array("n D"))
 @dataclass(frozen=True, kw_only=True)
 class CodeFormat(Entry):
     "A form in which codes are kept, in memory and in a file."

@@ -26,6 +26,7 @@ def _product(a, b, decode):
     return (x / np.linalg.norm(x, axis=-1, keepdims=True)) @ (y / np.linalg.norm(y, axis=-1, keepdims=True)).T
 
 
+@checked(features=size, size=size)
 @dataclass(frozen=True)
 class Code(Entry):
     "A way to store an embedding in few bytes."
@@ -186,6 +187,7 @@ def _signs_with_factor(x, size, seed):
     return encode, decode, turned
 
 # %% ../../nbs/2_codes/08b_code_registry.ipynb #c0de0009
+@checked(x=finite("n F"), y=finite("m F"))
 @dataclass(frozen=True)
 class FittedCode:
     "A code that has learned what it needs."

@@ -9,12 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .heads import head_rows
 from ..core import check_finite, checked, floats, integers, positive, size
 
 # %% auto #0
 __all__ = ['CommonSpace', 'mean_partner', 'within_pair_weights', 'kernel_ridge', 'fit_common_space']
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #67476271
+@checked(mean=floats("F"), weights=floats("F F"), keys=floats("n F"), values=floats("n F"), width=positive)
 class CommonSpace(nn.Module):
     "Center, recall, weigh, normalize: the map of one modality into the common space; nothing to train."
 
@@ -30,6 +32,7 @@ class CommonSpace(nn.Module):
         nothing = mean.new_zeros(0, len(mean))
         own = dict(mean=mean, weights=weights, keys=keys, values=values)
         for name, tensor in own.items():  # copies, so that no two share memory
+            check_finite(nothing if tensor is None else tensor, name, "Fit it again.")
             self.register_buffer(name, (nothing if tensor is None else tensor).clone())
         self.register_buffer("width", torch.tensor(float(width), device=mean.device))
 
@@ -38,13 +41,13 @@ class CommonSpace(nn.Module):
         x: Tensor,  # Centered unit rows (..., F)
     ) -> Tensor:  # What the memory adds (..., F); zero without memory
         "The kernel expansion around the remembered texts."
-        return (self.width * (x @ self.keys.T - 1)).exp() @ self.values
+        return (self.width * (head_rows(x, self.keys) @ self.keys.T - 1)).exp() @ self.values
 
     def forward(
         self,
         x: Tensor,  # Embeddings (..., F)
     ) -> Tensor:  # Unit rows (..., F)
-        x = F.normalize(x - self.mean, dim=-1)
+        x = F.normalize(head_rows(x, self.mean) - self.mean, dim=-1)
         return F.normalize((x + self.recall(x)) @ self.weights, dim=-1)
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #932f4c4b

@@ -18,7 +18,8 @@ from .packing import pack, pack_ternary, unpack, unpack_ternary
 from .quantizers import ProductQuantizer
 from .rotation_heads import pass_through
 from .similarity import hamming_similarity, jaccard, ternary_jaccard
-from ..core import Entry, Registry
+from ..core import Entry, Registry, checked, floats, integers, size
+from ..core.arguments import within
 
 # %% auto #0
 __all__ = ['CONTAINERS', 'Container']
@@ -28,6 +29,7 @@ def _as_they_are(codes, dim=None):
     return codes
 
 
+@checked(queries=floats("Q W"), packed=integers("n bytes"), x=floats("... W"), dim=size, most=size, book=dict)
 @dataclass(frozen=True, kw_only=True)
 class Container(Entry):
     "How rows of a head are kept in bytes, what the bytes stand for, and how they are compared."
@@ -63,8 +65,11 @@ class Container(Entry):
     ) -> Tensor:  # (n,), of the rows that the codes stand for; 1 where that is zero
         "What the sums from the tables are divided by, which makes them cosines."
         squares = self.values(dim, book).square().sum(-1).to(packed.device)
+        integers("n bytes").fit(packed, "packed", dict(bytes=len(squares)))
+        packed = packed.long()
+        within(packed, "packed", 256)
         which = torch.arange(len(squares), device=packed.device)
-        lengths = squares[which, packed.long()].sum(-1).sqrt()
+        lengths = squares[which, packed].sum(-1).sqrt()
         return torch.where(lengths > 0, lengths, 1.0)
 
     def unit(

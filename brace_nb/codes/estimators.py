@@ -23,11 +23,18 @@ def not_fitted(what: str) -> ValueError:  # scikit-learn's NotFittedError where 
     return NotFittedError(what)
 
 
-def plain_matrix(x):
+def plain_matrix(x, name="X"):
     "Numbers from objects, and arrays from what only can become one."
     if not hasattr(x, "columns") and not hasattr(x, "unsqueeze"):
         x = np.asarray(x)
-    return x.astype(np.float64) if str(getattr(x, "dtype", "")) == "object" else x
+    if str(getattr(x, "dtype", "")) == "object":
+        try:
+            return x.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name} must be real numbers: {error}.") from None
+    if getattr(getattr(x, "dtype", None), "kind", "f") not in "biufc":
+        raise ValueError(f"{name} must be real numbers; got dtype {x.dtype}. Convert it first.")
+    return x
 
 
 def fitting_matrix(
@@ -41,7 +48,7 @@ def fitting_matrix(
         raise ValueError(f"requires y to be passed, but the target y is None ({name}).")
     if hasattr(x, "toarray") and not hasattr(x, "columns"):
         raise ValueError(f"sparse input is not supported; got sparse {name}. Call `.toarray()` first.")
-    x = plain_matrix(x)
+    x = plain_matrix(x, name)
     if str(getattr(x, "dtype", "")).removeprefix("torch.").startswith("complex"):
         raise ValueError(f"Complex data not supported; got {name} of dtype {x.dtype}.")
     if column and len(x.shape) == 1:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from .common_space import CommonSpace, fit_common_space
-from .heads import BinaryHead, TernaryHead, alignment_loss, uniformity_loss
+from .heads import TARGETS, BinaryHead, TernaryHead, alignment_loss, uniformity_loss
 from .pairing import DistinctPairs, ShuffledPairs
 from brace_nb.codes.rotation_heads import (
     RotationHead,
@@ -22,7 +23,7 @@ from brace_nb.codes.rotation_heads import (
     half_sharpness,
     starting_rotation,
 )
-from ..core import EarlyStopping, in_precision, nonnegative, positive
+from ..core import EarlyStopping, checked, in_precision, nonnegative, one_of, positive
 from ..core.arguments import count, several, size
 from ..foundations import clip_loss
 
@@ -31,6 +32,10 @@ __all__ = ['PRESETS', 'HeadObjective', 'HeadTraining', 'HeadStart', 'RandomStart
            'EpochEnd', 'weights_of']
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #977de47e
+_PULLS = dict.fromkeys(("contrastive", "align", "uniform", "distill"), nonnegative)
+
+
+@checked(**_PULLS, scale=positive, distill_scale=positive, target=one_of(TARGETS))
 @dataclass(frozen=True)
 class HeadObjective:
     "What heads are pulled by: weights of the losses, and what these compare."
@@ -50,6 +55,20 @@ class HeadObjective:
         return self.scale or 1 / 0.07
 
 
+_FACTOR = partial(positive, high=1, must="a number in (0, 1]")
+
+
+@checked(
+    epochs=count,
+    batch_size=several,
+    learning_rate=positive,
+    gamma=_FACTOR,
+    weight_decay=nonnegative,
+    patience=size,
+    bits=positive,
+    step=count,
+    per_epoch=size,
+)
 @dataclass(frozen=True)
 class HeadTraining:
     "How long heads learn, in what batches and with what learning rate."
@@ -63,15 +82,6 @@ class HeadTraining:
     distinct: bool = False  # No text twice in a batch; an epoch is every text once
     patience: int | None = None  # Epochs without a better validation loss after which to stop
     bits: float | None = None  # End where the median of active bits has come down to this
-
-    def __post_init__(self):
-        count(self.epochs, "epochs")
-        several(self.batch_size, "batch_size")
-        positive(self.learning_rate, "learning_rate")
-        positive(self.gamma, "gamma", high=1, must="a number in (0, 1]")
-        nonnegative(self.weight_decay, "weight_decay")
-        if self.patience is not None:
-            size(self.patience, "patience")
 
     def rate(
         self,
@@ -96,16 +106,13 @@ class HeadStart:
     shared: bool = False  # One head for both modalities
 
 
+@checked(hidden=size, layers=count)
 @dataclass(frozen=True)
 class RandomStart(HeadStart):
     "Heads with hidden layers that start from random weights, as in the post."
 
     hidden: int = 256  # Width of the hidden layers
     layers: int = 1  # Hidden layers; 0 is one linear map
-
-    def __post_init__(self):
-        size(self.hidden, "hidden")
-        count(self.layers, "layers")
 
     def empty(
         self,
@@ -145,6 +152,12 @@ def common_maps(
     return maps
 
 
+def _positive_or_none(value, name):
+    if value is not None:
+        positive(value, name)
+
+
+@checked(sharpness=_positive_or_none, spread=positive, ridge=positive, width=positive)
 @dataclass(frozen=True)
 class RotationStart(HeadStart):
     "Maps into a common space in closed form, then heads that start from a rotation."

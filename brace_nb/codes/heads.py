@@ -15,9 +15,22 @@ from .few_bits import nearest_corner
 from ..core import checked, count, floats, one_of, size
 
 # %% auto #0
-__all__ = ['BinaryHead', 'TernaryHead', 'alignment_loss', 'uniformity_loss']
+__all__ = ['TARGETS', 'head_rows', 'BinaryHead', 'TernaryHead', 'alignment_loss', 'uniformity_loss']
 
 # %% ../../nbs/2_codes/06_heads.ipynb #1c813734
+_ROWS = floats("... F")
+
+
+def head_rows(
+    x: Tensor,  # Rows (..., F)
+    weight: Tensor,  # What they are multiplied by, with the last axis F
+) -> Tensor:  # The same in the weights' type
+    "Rows that a head can take, or an error that names what they are instead."
+    _ROWS(x, "x")
+    _ROWS.fit(x, "x", dict(F=weight.shape[-1]))
+    return x.to(weight.dtype)
+
+
 class BinaryHead(nn.Module):
     "Linear -> GELU -> Linear -> softplus -> L2 normalize (S-BRaCE, 'a)' and 'A first Experiment')."
 
@@ -38,7 +51,7 @@ class BinaryHead(nn.Module):
         self,
         x: Tensor,  # Embeddings (..., in_features)
     ) -> Tensor:  # Non-negative unit vectors (..., out_features)
-        return F.normalize(F.softplus(self.net(x)), dim=-1)
+        return F.normalize(F.softplus(self.net(head_rows(x, self.net[0].weight))), dim=-1)
 
 
 class TernaryHead(BinaryHead):
@@ -48,7 +61,7 @@ class TernaryHead(BinaryHead):
         self,
         x: Tensor,  # Embeddings (..., in_features)
     ) -> Tensor:  # Unit vectors (..., out_features)
-        return F.normalize(self.net(x), dim=-1)
+        return F.normalize(self.net(head_rows(x, self.net[0].weight)), dim=-1)
 
 # %% ../../nbs/2_codes/06_heads.ipynb #a9ab5ceb
 def _better_target(x, y, code):
@@ -67,10 +80,10 @@ def _own_target(x, y, code):
     return code(x)[0], code(y)[0]
 
 
-_TARGETS = dict(better=_better_target, own=_own_target, mean=_mean_target)
+TARGETS = dict(better=_better_target, own=_own_target, mean=_mean_target)
 
 # %% ../../nbs/2_codes/06_heads.ipynb #4249dbe3
-@checked(x=floats("... D"), y=floats("... D"), target=one_of(_TARGETS))
+@checked(x=floats("... D"), y=floats("... D"), target=one_of(TARGETS))
 def alignment_loss(
     x: Tensor,  # Embeddings of one modality, unit rows (..., D)
     y: Tensor,  # Embeddings of the other, row by row their partners (..., D)
@@ -89,7 +102,7 @@ def alignment_loss(
         corner, cosine = nearest_corner(v, ternary)
         return (corner if detach else corner + v - v.detach()), cosine
 
-    to_x, to_y = _TARGETS[target](x, y, code)
+    to_x, to_y = TARGETS[target](x, y, code)
     return ((x - to_x).square() + (y - to_y).square()).sum(-1).mean() / 2
 
 # %% ../../nbs/2_codes/06_heads.ipynb #99544093

@@ -40,6 +40,8 @@ def second_look(
     rescore,  # Vectors, or (queries, vectors)
 ) -> tuple:  # Queries of floats, and vectors
     "What a second look compares."
+    if isinstance(rescore, tuple) and len(rescore) != 2:
+        raise ValueError(f"rescore must be vectors, or (queries, vectors); got {len(rescore)} matrices.")
     asked, vectors = rescore if isinstance(rescore, tuple) else (queries, rescore)
     if not as_tensor(asked, "rescore").is_floating_point():
         raise ValueError(

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from .estimators import Transformer, fitting_matrix, not_fitted
-from ..core import check_finite, checked, seed, size
+from ..core import array, check_finite, checked, ids, seed, size
+from ..core.arguments import within
 
 # %% auto #0
 __all__ = ['balanced_directions', 'ProductQuantizer', 'PrincipalBytes']
@@ -62,6 +63,13 @@ class _Quantizer(Transformer):
             )
         check_finite(torch.from_numpy(x), "rows")
         return np.ascontiguousarray(x)
+
+    def _codes(self, codes):
+        "Codes to decode, of the width that was fitted."
+        if not self.__sklearn_is_fitted__():
+            raise not_fitted(f"{type(self).__name__} has learned nothing yet. Call `fit` first.")
+        array("n bytes").fit(codes, "codes", dict(bytes=self._width))
+        return np.asarray(codes)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "n_features_in_")
@@ -144,9 +152,12 @@ class ProductQuantizer(_Quantizer):
         turned = self.turned(x)
         return self._centers.compute_codes(turned)
 
+    @checked(codes=ids("n bytes"))
     def decode(self, codes) -> np.ndarray:  # Rows of centers (n, F)
         "What codes say."
-        return self._centers.decode(codes)
+        codes = self._codes(codes)
+        within(codes, "codes", 256)
+        return self._centers.decode(np.ascontiguousarray(codes, np.uint8))
 
 # %% ../../nbs/2_codes/08a_quantizers.ipynb #c32c6442
 class PrincipalBytes(_Quantizer):
@@ -189,6 +200,7 @@ class PrincipalBytes(_Quantizer):
         "Codes of rows (n, F)."
         return np.round(self.turned(x) / self.step).clip(-127, 127).astype(np.int8)
 
+    @checked(codes=ids("n bytes"))
     def decode(self, codes) -> np.ndarray:  # Components, rounded
         "What codes say."
-        return codes * self.step
+        return self._codes(codes) * self.step

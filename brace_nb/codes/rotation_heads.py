@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .baselines import itq_rotation, random_directions
 from .few_bits import unit_code
+from .heads import head_rows
 from ..core import checked, floats, positive
 
 # %% auto #0
@@ -23,7 +24,7 @@ __all__ = ['RotationHead', 'starting_rotation', 'half_sharpness', 'pass_through'
 class RotationHead(nn.Module):
     "Rotate, shift, softplus, L2 normalize; starts as the rotation alone."
 
-    @checked(sharpness=positive)
+    @checked(rotation=floats("F D"), sharpness=positive)
     def __init__(
         self,
         rotation: Tensor,  # (F, D), columns of unit length
@@ -40,7 +41,7 @@ class RotationHead(nn.Module):
         self,
         x: Tensor,  # Unit rows (..., F)
     ) -> Tensor:  # Unit rows (..., D), non-negative unless ternary
-        turned = self.sharpness * (x @ self.rotation + self.shift)
+        turned = self.sharpness * (head_rows(x, self.rotation.mT) @ self.rotation + self.shift)
         return F.normalize(turned if self.ternary else F.softplus(turned), dim=-1)
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #663c79b6

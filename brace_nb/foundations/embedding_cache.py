@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.arguments import checked
 from ..core.files import atomic_path, read_json, write_atomic
 from ..core.training import mixed_precision_on, rows_by_memory
 from .encoder import Encoder
@@ -166,6 +167,15 @@ def embed_pictures(
     return _fill(folder, where, encode, encoder, shard_rows, precision, compiled, progress)
 
 # %% ../../nbs/1_foundations/25_embedding_cache.ipynb #7af404f7
+def _device(value, name):
+    "Raise ValueError unless torch knows such a device."
+    try:
+        torch.device(value)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"{name} must be a device such as 'cpu' or 'cuda'; got {value!r:.80}.") from None
+
+
+@checked(encoder=torch.nn.Module, device=_device)
 class OnDevice(torch.nn.Module):
     "An encoder that computes on a device of its own; rows come from the CPU and embeddings go back to it."
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.arguments import checked, size as size_rule
+from ..core.arguments import checked, function, ids as whole_ids, size as size_rule
 from ..core.files import existing_file, reading
 from .images import open_picture
 from .tuples import Tuples
@@ -32,7 +32,7 @@ def _central_square(picture, size):
     return picture.crop((left, top, left + size, top + size))
 
 
-@checked(size=size_rule)
+@checked(places=dict, fetch=function, ids=whole_ids("N"), size=size_rule)
 class Photos:
     "Photos of any size, read from files or archives when asked for."
 
@@ -54,6 +54,9 @@ class Photos:
     ) -> np.ndarray:  # uint8 RGBA, shape (N, size, size, 4)
         "The central squares of the photos `ids`."
         out = np.empty((len(ids), size, size, 4), np.uint8)
+        unknown = sorted({int(i) for i in ids} - set(self.places))
+        if unknown:
+            raise ValueError(f"ids must be those of photos; got {unknown[:5]}, which are not.")
         places = [self.places[int(i)] for i in ids]
         for row, where, data in zip(out, places, self.fetch(places)):
             row[:] = np.asarray(_central_square(open_picture(data, str(where)), size))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, integers, positive, size
+from ..core.arguments import checked, floats, integers, nonnegative, positive, size, within
 from ..core.arrays import check_finite
 from ..core.training import EarlyStopping, train
 from .bridges import BRIDGES, eot_by_id
@@ -57,10 +57,15 @@ def translations(
     return read_tokens(chosen_tokens(model, ids), ids, tokenizer, model.end)
 
 # %% ../../nbs/6_grounding/08_decoding.ipynb #77456edc
+_STATES = floats("... D")
+_LEARNED = dict.fromkeys(("classes", "steps", "batch_size"), size)
+_LEARNED |= dict(learning_rate=positive, weight_decay=nonnegative)
+
+
 class LanguageHead(nn.Linear):
     "A linear layer from states to tokens; stopped where a held-out part of its own data is predicted best."
 
-    @checked(states=floats("N D"), targets=integers("N"), classes=size, steps=size, learning_rate=positive)
+    @checked(states=floats("N D"), targets=integers("N"), **_LEARNED)
     def __init__(
         self,
         states: Tensor,  # Of a translator, shape (N, D)
@@ -76,6 +81,8 @@ class LanguageHead(nn.Linear):
         if not 0 < held_out < 1 or len(states) < 5 or len(states) != len(targets):
             got = f"{len(states)} states, {len(targets)} targets, held_out={held_out}"
             raise ValueError(f"a head needs five states or more with targets, a part held out; got {got}.")
+        within(targets, "targets", classes)
+        check_finite(states, "states")
         draw = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             super().__init__(states.shape[1], classes)
@@ -86,8 +93,10 @@ class LanguageHead(nn.Linear):
         self.centre, self.spread = states.mean(0), states.std(0) + 1e-6
         self._fit(states, targets, order[cut:], order[:cut], steps, batch_size, learning_rate, weight_decay)
 
+    @checked(states=_STATES)
     def forward(self, states):
-        return super().forward((states - self.centre) / self.spread)
+        _STATES.fit(states, "states", dict(D=self.in_features))
+        return super().forward((states.to(self.weight.dtype) - self.centre) / self.spread)
 
     def _fit(self, states, targets, learn, hold, steps, batch_size, learning_rate, weight_decay):
         optimizer = torch.optim.AdamW(self.parameters(), learning_rate, weight_decay=weight_decay, fused=True)
@@ -108,8 +117,10 @@ class LanguageHead(nn.Linear):
             self.load_state_dict(best)
 
     @torch.no_grad()
+    @checked(states=floats("N>0 D"), targets=integers("N"))
     def loss(self, states: Tensor, targets: Tensor) -> float:  # Nats a token
         "Cross-entropy on other states."
+        within(targets, "targets", self.out_features)
         return F.cross_entropy(self(states), targets).item()
 
 # %% ../../nbs/6_grounding/08_decoding.ipynb #144540b0

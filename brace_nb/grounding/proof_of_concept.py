@@ -11,16 +11,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..core.arguments import checked, count, list_of, many, nonnegative, several, size
+from brace_nb.core.arguments import (
+    checked,
+    count,
+    floats,
+    integers,
+    list_of,
+    many,
+    nonnegative,
+    one_of,
+    positive,
+    several,
+    size,
+    within,
+)
 from ..core.stacks import Stack
 from ..core.training import in_precision
 from ..core.training import train as run_steps
-from ..ndim import cube_loss, partitions, score
+from ..ndim import KINDS, MEASURES, cube_loss, partitions, score
 
 # %% auto #0
 __all__ = ['NoisyEncoders', 'validate_noisy_encoders', 'TupleLoss', 'train_noisy_encoders', 'train_noisy_side_by_side']
 
 # %% ../../nbs/6_grounding/00_proof_of_concept.ipynb #ce39194e
+_DRAWN = floats("... n B F")
+
+
 class NoisyEncoders(torch.nn.Module):
     "An embedding table, independent noise and two linear layers for each of n modalities (section 5.6.2)."
 
@@ -39,6 +55,7 @@ class NoisyEncoders(torch.nn.Module):
         self.first = self._draw(n, features, features)
         self.second = self._draw(n, features, features)
 
+    @checked(rows=size)
     def draw(
         self,
         rows: int,  # B
@@ -49,6 +66,7 @@ class NoisyEncoders(torch.nn.Module):
     def _draw(self, *shape):
         return torch.nn.Parameter(torch.randn(*shape, generator=self.generator) / shape[-1] ** 0.5)
 
+    @checked(items=integers("... B"), noise=nonnegative, drawn=_DRAWN)
     def forward(
         self,
         items: Tensor,  # Numbers of items, shape (B,)
@@ -56,8 +74,12 @@ class NoisyEncoders(torch.nn.Module):
         drawn: Tensor | None = None,  # Of `draw`; None draws it
     ) -> Tensor:  # One batch a modality, shape (n, B, F)
         "What each encoder makes of its own noisy view."
+        known = dict(n=self.n, B=items.shape[-1], F=self.table.shape[-1])
+        within(items, "items", self.table.shape[-2])
         rows = F.normalize(self.table.take_along_dim(items[..., None].to(self.table.device), -2), dim=-1)
-        drawn = (self.draw(len(items)) if drawn is None else drawn).to(rows.device)
+        drawn = self.draw(len(items)) if drawn is None else drawn
+        _DRAWN.fit(drawn, "drawn", known)
+        drawn = drawn.to(rows)
         views = rows[..., None, :, :] + (self.noise if noise is None else noise) * drawn
         return F.gelu(views @ self.first) @ self.second
 
@@ -95,6 +117,23 @@ def validate_noisy_encoders(
     )
 
 # %% ../../nbs/6_grounding/00_proof_of_concept.ipynb #1810c6bd
+def _projection(value, name):
+    "None, or one of those that `project` knows."
+    if value is not None:
+        one_of(("none", "inv", "iinv"))(value, name)
+
+
+@checked(
+    n=several,
+    measure=one_of(MEASURES),
+    kind=one_of(KINDS),
+    batch_size=several,
+    scale=positive,
+    projection=_projection,
+    features=size,
+    options=dict,
+    xs=floats("... n B F"),
+)
 class TupleLoss(torch.nn.Module):
     "A loss on the cube with what it learns: inverse temperature, bias, region weights, projection."
 

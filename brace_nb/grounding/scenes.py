@@ -224,7 +224,10 @@ MASK_DECODERS = Registry("kind", dict(
 ))  # fmt: skip
 
 # %% ../../nbs/6_grounding/01_scenes.ipynb #6aa3f6e4
-@checked(kind=one_of(MASK_DECODERS), dim=size, grid=size, width=size, layers=size)
+_VECTORS = floats("N dim")
+
+
+@checked(kind=one_of(MASK_DECODERS), dim=size, grid=size, width=size, layers=size, z=_VECTORS)
 class MaskDecoder(nn.Module):
     "One vector to the logits of a mask."
 
@@ -254,7 +257,8 @@ class MaskDecoder(nn.Module):
         z: Tensor,  # Shape (N, dim)
     ) -> Tensor:  # Logits, shape (N, G, G)
         "The mask that a vector stands for."
-        x = self.enter(z)
+        _VECTORS.fit(z, "z", dict(dim=self.enter.in_features))
+        x = self.enter(z.to(self.enter.weight.dtype))
         if self.knows_place:
             x = x[:, None] + self.where(self.waves)
         x = self.leave(self.body(x)).flatten(1)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, many, tensor
+from ..core.arguments import checked, count, floats, many, size, tensor
 from .boxes import generalized_overlap, to_centers, to_corners
 
 # %% auto #0
@@ -86,6 +86,7 @@ def _decode(layer, q, tokens):
     return q + layer.linear2(layer.linear1(layer.norm3(q)).relu())
 
 # %% ../../nbs/6_grounding/22_set_predictor.ipynb #e0728edd
+@checked(classes=size, queries=size, width=size, layers=count, grid=size, images=tensor("B 3 S S"))
 class SetPredictor(nn.Module):
     "Pictures to a set of classes and boxes, in DETR's form."
 

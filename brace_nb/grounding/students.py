@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, integers, many, positive, size
+from ..core.arguments import checked, count, floats, integers, many, positive, size, within
 from ..core.arrays import one_type
 from ..core.stacks import Stack, affine
 from ..core.training import in_precision, train
@@ -94,10 +94,13 @@ class _Tower(nn.Module):
         return F.normalize(self.project(self.states(tokens, at)).squeeze(-2), dim=-1)
 
 
+_SHAPE = dict.fromkeys(("vocabulary", "dim", "width", "heads", "layers", "longest"), size)
+
+
 class TextStudents(Stack):
     "S text towers of one shape, side by side: tokens (S, B, L) -> features (S, B, D)."
 
-    @checked(seeds=many, width=size, heads=size, layers=size)
+    @checked(seeds=many, **_SHAPE, end=count)
     def __init__(
         self,
         seeds: list,  # One whole number a student, of its weights
@@ -111,6 +114,8 @@ class TextStudents(Stack):
     ):
         if not len(seeds):
             raise ValueError("seeds must name one student at least; got none.")
+        for k, one in enumerate(seeds):
+            count(one, f"seeds[{k}]")
         if width % heads:
             raise ValueError(f"heads must divide the width {width}; got {heads}.")
         super().__init__([_Tower(s, vocabulary, dim, end, width, heads, layers, longest) for s in seeds])
@@ -119,12 +124,17 @@ class TextStudents(Stack):
     def tokens(self) -> Tensor:  # Embeddings of all tokens, shape (S, V, width)
         return self.weights[0]
 
+    @checked(tokens=integers("S B L>0"), at=integers("S B M"))
     def states(
         self,
         tokens: Tensor,  # int64, shape (S, B, L), 0 is padding
         at: Tensor = None,  # Places that are asked for, int64, shape (S, B, M); None: all
     ) -> Tensor:  # Shape (S, B, M or L, width), normalized
         "States of places; the last block computes no others."
+        integers("S B L").fit(tokens, "tokens", dict(S=len(self.tokens)))
+        within(tokens, "tokens", self.tokens.shape[1])
+        if at is not None:
+            within(at, "at", tokens.shape[-1])
         return self(tokens, at, states=True)
 
 # %% ../../nbs/6_grounding/06_students.ipynb #2f89618f

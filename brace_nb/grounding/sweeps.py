@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.arguments import checked, count, function, one_of, size
+from ..core.arguments import checked, count, function, one_of, size, text
 
 # %% auto #0
 __all__ = ['Study', 'draw_run', 'StudyStore', 'sweep', 'run_outcomes']
@@ -92,6 +92,7 @@ def draw_run(
     return {k: _back(v, drawn[k]) for k, v in study.factors.items()}
 
 # %% ../../nbs/6_grounding/16_sweeps.ipynb #7232b51c
+@checked(study=Study, number=count, values=dict, outcomes=dict, error=text)
 class StudyStore:
     "The finished runs of a study in a journal file."
 
@@ -138,7 +139,11 @@ class StudyStore:
         good = value is not None and np.isfinite(value)
         state = dict(value=float(value)) if good else dict(state=TrialState.FAIL)
         attributes |= dict(error=error) if error else {}
-        self.kept.add_trial(create_trial(params=params, distributions=known, user_attrs=attributes, **state))
+        try:
+            trial = create_trial(params=params, distributions=known, user_attrs=attributes, **state)
+            self.kept.add_trial(trial)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"values must be a value for each factor, within its range: {error}.") from None
 
     def table(self):  # DataFrame: number, factors, outcomes, error
         "All finished runs."

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.arguments import checked, floats, list_of, positive, size
+from ..core.arguments import checked, floats, integers, list_of, positive, size, within
 from ..core.training import in_precision, train
 from ..foundations import pairwise_clip_loss
 
@@ -18,6 +18,7 @@ from ..foundations import pairwise_clip_loss
 __all__ = ['TokenBags', 'train_bags']
 
 # %% ../../nbs/6_grounding/05_token_bags.ipynb #568faeca
+@checked(languages=size, vocabulary=size, dim=size, images=floats("B D"), bags=list_of(Tensor))
 class TokenBags(nn.Module):
     "A linear map of pictures, and a table of tokens for each language, whose mean is a text."
 
@@ -43,6 +44,12 @@ class TokenBags(nn.Module):
         bags: list,  # Token ids of the texts, one (B, L) a language, 0 pads
     ) -> Tensor:  # Unit features, shape (1 + languages, B, D)
         "Pictures and texts in the common space."
+        floats("B D").fit(images, "images", dict(D=self.head.in_features))
+        for k, bag in enumerate(bags):
+            integers(bag, f"bags[{k}]")
+            integers("B L>0").fit(bag, f"bags[{k}]", dict(B=len(images)))
+            within(bag, f"bags[{k}]", self.tables[0].num_embeddings)
+        images = images.to(self.head.weight.dtype)
         texts = [table(bag) for table, bag in zip(self.tables, bags)]
         return torch.stack([F.normalize(v, dim=-1) for v in (self.head(images), *texts)])
 

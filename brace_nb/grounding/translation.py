@@ -22,6 +22,7 @@ from brace_nb.grounding.bridges import (
 )
 from brace_nb.core.arguments import (
     checked,
+    count,
     floats,
     function,
     integers,
@@ -68,7 +69,15 @@ def _translator(width, heads, layers):
 
 # %% ../../nbs/6_grounding/03_translation.ipynb #429b27ad
 @checked(
-    vocabulary=size, bridge=one_of(BRIDGES), read=one_of(READS), layers=size, heads=size, temperature=positive
+    tower=nn.Module,
+    vocabulary=size,
+    end=count,
+    bridge=one_of(BRIDGES),
+    read=one_of(READS),
+    layers=size,
+    heads=size,
+    temperature=positive,
+    ids=integers("B>0 S>0"),
 )
 class WholeModel(nn.Module):
     "Source tokens -> transformer -> bridge -> frozen text tower -> feature (thesis Figure 3.14)."
@@ -109,6 +118,7 @@ class WholeModel(nn.Module):
         ids: Tensor,  # Source tokens, int64, shape (B, S), 0 is padding
     ) -> Tensor:  # Shape (B, S, width)
         "Hidden states of the translator."
+        within(ids, "ids", self.embedding.num_embeddings)
         x = self.embedding(ids) + self.position[: ids.shape[1]]
         return self.translator(x, src_key_padding_mask=ids == 0)
 
