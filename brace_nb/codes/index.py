@@ -27,27 +27,12 @@ from brace_nb.core import (
 from ..core.files import check_seal, reading
 
 # %% auto #0
-__all__ = ['second_look', 'nearest', 'CodeIndex']
+__all__ = ['nearest', 'second_look', 'CodeIndex']
 
 # %% ../../nbs/2_codes/04_index.ipynb #915f89cf
 def _check_k(k, codes):
     if not 1 <= k <= codes:
         raise ValueError(f"k must be in 1..{codes}, the number of codes; got {k}. Ask for fewer neighbors.")
-
-
-def second_look(
-    queries,  # Of the search
-    rescore,  # Vectors, or (queries, vectors)
-) -> tuple:  # Queries of floats, and vectors
-    "What a second look compares."
-    if isinstance(rescore, tuple) and len(rescore) != 2:
-        raise ValueError(f"rescore must be vectors, or (queries, vectors); got {len(rescore)} matrices.")
-    asked, vectors = rescore if isinstance(rescore, tuple) else (queries, rescore)
-    if not as_tensor(asked, "rescore").is_floating_point():
-        raise ValueError(
-            "a second look needs queries of floats; got codes. Give rescore=(float queries, vectors)."
-        )
-    return asked, vectors
 
 
 def _on_gpu(x):
@@ -81,6 +66,21 @@ def nearest(
     else:
         rows, best = nearest_by_count(*read_words(q, c, dim), k, how)
     return like(rows, queries), like(best, queries)
+
+# %% ../../nbs/2_codes/04_index.ipynb #5e1f7a2c
+def second_look(
+    queries,  # Of the search
+    rescore,  # Vectors, or (queries, vectors)
+) -> tuple:  # Queries of floats, and vectors
+    "What a second look compares."
+    if isinstance(rescore, tuple) and len(rescore) != 2:
+        raise ValueError(f"rescore must be vectors, or (queries, vectors); got {len(rescore)} matrices.")
+    asked, vectors = rescore if isinstance(rescore, tuple) else (queries, rescore)
+    if not as_tensor(asked, "rescore").is_floating_point():
+        raise ValueError(
+            "a second look needs queries of floats; got codes. Give rescore=(float queries, vectors)."
+        )
+    return asked, vectors
 
 # %% ../../nbs/2_codes/04_index.ipynb #a62025fb
 @checked(ids=whole_ids("n"))
