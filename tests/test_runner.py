@@ -1,5 +1,7 @@
 "Notebooks in this process, and the forks that run them: outputs, errors, limits, nothing left behind."
 
+import base64
+import json
 import os
 import signal
 import socket
@@ -14,6 +16,7 @@ import pytest
 from papermill.exceptions import PapermillExecutionError
 
 from brace_nb.companion import run_notebook, submit, warm_process
+from brace_nb.companion.runs import _name_counterparts
 
 
 def write(path, *cells, parameters=""):
@@ -191,3 +194,19 @@ def test_no_warm_process_is_an_error_after_some_patience(tmp_path):
         with pytest.raises(ConnectionRefusedError):
             submit(str(tmp_path / "left"), {}, patience=600)
         assert time.monotonic() - start < 300
+
+
+def test_an_executed_notebook_names_the_counterpart_above_its_figure(tmp_path):
+    (tmp_path / "figures/a").mkdir(parents=True)
+    for name, claims in dict(mine=["thesis.fig.5_2"], other=[]).items():
+        (tmp_path / f"figures/a/{name}.png").write_bytes(name.encode())
+        facts = dict(figure=f"a/{name}", claims=claims)
+        (tmp_path / f"figures/a/{name}.json").write_text(json.dumps(facts))
+    shown = [base64.b64encode(name).decode() for name in (b"mine", b"other", b"not saved")]
+    outputs = [dict(output_type="display_data", metadata={}, data={"image/png": p}) for p in shown]
+    cell = dict(cell_type="code", source="fig", outputs=[dict(output_type="stream", text="a"), *outputs])
+    (tmp_path / "notebook.ipynb").write_text(json.dumps(dict(cells=[cell])))
+    _name_counterparts(tmp_path)
+    found = json.loads((tmp_path / "notebook.ipynb").read_text())["cells"][0]["outputs"]
+    said = {"text/markdown": "*Counterpart of: thesis, Figure 5.2.*"}
+    assert [o.get("data") for o in found] == [None, said, *({"image/png": p} for p in shown)]
