@@ -373,3 +373,23 @@ def test_damage_and_mixtures_are_named(tmp_path):
         with pytest.raises(ValueError, match="not of one writing"):
             search_files(folder / "codes.npy", path)
         (folder / name).write_bytes(whole)
+
+
+@pytest.mark.parametrize("rows, draws", [(300, 5), (2000, 3)])
+def test_few_rows_are_drawn_more_than_once_for_the_choice(tmp_path, rows, draws):
+    "What was tried is the mean of the draws, each made here by hand."
+    random = np.random.default_rng(0)
+    hidden = random.normal(size=(rows, 6)) @ random.normal(size=(6, 32))
+    sides = [(hidden + random.normal(size=hidden.shape)).astype("float32") for _ in range(2)]
+    for name, x in zip("ab", sides, strict=True):
+        np.save(tmp_path / f"{name}.npy", x)
+    report = encode_files(tmp_path / "a.npy", tmp_path / "b.npy", tmp_path / "out", bits=32, epochs=0)
+    learned = rows - round(0.1 * rows)
+    asked = round(0.1 * learned)
+    for share in report["tried"].values():  # whole numbers of hits, both ways, over all draws
+        hits = share / 100 * 2 * asked * draws
+        assert hits == pytest.approx(round(hits), abs=1e-6)
+    assert any(
+        abs(share / 100 * 2 * asked - round(share / 100 * 2 * asked)) > 1e-6
+        for share in report["tried"].values()
+    )

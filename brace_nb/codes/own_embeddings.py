@@ -248,13 +248,19 @@ def _advice(told, rows, chosen, one):
     )
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #0e1b0001
+_ENOUGH, _MOST_DRAWS = 500, 5  # queries for the choice; draws when one has fewer
+
+
 def _choice(x, y, learned, ways, options, one):
-    "What queries of floats find by each way on a tenth of the rows to learn from, %."
-    inner, choice = _split(learned, 0.1, options["seed"] + 1)
-    a, b = (np.asarray(side[rows], np.float32) for side, rows in zip((x, y), choice.T))
-    k, truth = (min(10, len(choice) - 1), _unit(a) @ _unit(a).T) if one else (1, None)
-    models = _encoders(ways, options, x, y, inner)
-    return {name: float(_hits(_scores(m, a, b, "floats"), truth, k).mean()) for name, m in models.items()}
+    "What queries of floats find by each way on a tenth of the rows to learn from, %; the mean of the draws."
+    found = {name: [] for name in ways}
+    for draw in range(1, 1 + min(_MOST_DRAWS, -(-_ENOUGH // max(2, len(learned) // 10)))):
+        inner, choice = _split(learned, 0.1, options["seed"] + draw)
+        a, b = (np.asarray(side[rows], np.float32) for side, rows in zip((x, y), choice.T))
+        k, truth = (min(10, len(choice) - 1), _unit(a) @ _unit(a).T) if one else (1, None)
+        for name, model in _encoders(ways, options, x, y, inner).items():
+            found[name].append(_hits(_scores(model, a, b, "floats"), truth, k).mean())
+    return {name: float(np.mean(hits)) for name, hits in found.items()}
 
 
 def _made(x, y, pairs, ways, options, one, held, form, ks):
