@@ -15,8 +15,7 @@ import psutil
 import pytest
 from papermill.exceptions import PapermillExecutionError
 
-from brace_nb.companion import run_notebook, submit, warm_process
-from brace_nb.companion.runs import _name_counterparts
+from brace_nb.companion import name_counterparts, run_notebook, submit, warm_process
 
 
 def write(path, *cells, parameters=""):
@@ -206,7 +205,7 @@ def test_an_executed_notebook_names_the_counterpart_above_its_figure(tmp_path):
     outputs = [dict(output_type="display_data", metadata={}, data={"image/png": p}) for p in shown]
     cell = dict(cell_type="code", source="fig", outputs=[dict(output_type="stream", text="a"), *outputs])
     (tmp_path / "notebook.ipynb").write_text(json.dumps(dict(cells=[cell])))
-    _name_counterparts(tmp_path)
+    name_counterparts(tmp_path)
     found = json.loads((tmp_path / "notebook.ipynb").read_text())["cells"][0]["outputs"]
     said = {"text/markdown": "*Counterpart of: thesis, Figure 5.2.*"}
     assert [o.get("data") for o in found] == [None, said, *({"image/png": p} for p in shown)]

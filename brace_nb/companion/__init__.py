@@ -53,7 +53,7 @@ __getattr__, __dir__, __all__ = lazy(
     ),
     publishing="collect forget_lost join_tables own_bytes publish split_tables",
     comparison="Comparison committed compare moved_cells moved_values",
-    runs="CellTimeout provenance run_notebook run_one",
+    runs="CellTimeout name_counterparts provenance run_notebook run_one",
     engine="job keep make",
     source_reports="SourceReport verdict_sentence",
     pages="PAGES executed_pages page_notebooks readme stale_pages write_pages",

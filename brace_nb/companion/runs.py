@@ -33,7 +33,8 @@ from .schedule import trace
 from .staleness import digest, fingerprint, reasons_to_run, result_of, versions
 
 # %% auto #0
-__all__ = ['keep_freed_memory', 'package_of', 'CellTimeout', 'run_notebook', 'swap', 'provenance', 'summary', 'run_one']
+__all__ = ['keep_freed_memory', 'package_of', 'CellTimeout', 'run_notebook', 'swap', 'provenance', 'summary', 'name_counterparts',
+           'run_one']
 
 # %% ../../nbs/7_companion/10_runs.ipynb #5c1e77a2
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of glibc's mallopt
@@ -313,7 +314,7 @@ def _result(experiment: Experiment, work: Path, inputs: dict[str, str], run: dic
     return facts | dict(files=files, output=made, run=run)
 
 # %% ../../nbs/7_companion/10_runs.ipynb #3fed92f8
-def _name_counterparts(work: Path) -> None:
+def name_counterparts(work: Path) -> None:
     "Write above each figure that the run saved of which figure of the sources it is the counterpart."
     facts, rows = [read_json(p) for p in sorted((work / "figures").glob("*/*.json"))], load_claims()
     lines = {}
@@ -345,7 +346,7 @@ def run_one(
             raise RuntimeError(f"{name} cannot run without the {', '.join(missing)}.")
         work, start = _prepare(experiment, inputs), time.time()
         own_bytes = _execute(experiment, work)
-        _name_counterparts(work)
+        name_counterparts(work)
         run = provenance(time.time() - start, own_bytes)
         result = _result(experiment, work, inputs, run)
         write_atomic(work / "result.json", json.dumps(result, indent=1, ensure_ascii=False))
