@@ -572,6 +572,7 @@ LEFT_OUT = {
     },
     "evaluation": {"ModelComparison": "a result"},
     "grounding": {
+        "FeatureForm.read PictureForm.read TableEncoders.embed TextForm.read TokenForm.read": "files",
         "CaptionBatches EncoderRun Looks Watch": "made by a training",
         "ObjectScenes RelationScenes Scenes TrainedEncoders": "results",
         "PictureTower TextTower": "take the towers of a model",
