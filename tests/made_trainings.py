@@ -204,7 +204,7 @@ def trainings_of_the_package():
     for part in ("foundations", "codes", "assignment", "evaluation", "grounding"):
         for path in sorted((root() / "brace_nb" / part).glob("[a-z]*.py")):
             module, text = importlib.import_module(f"brace_nb.{part}.{path.stem}"), path.read_text()
-            uses = re.search(r"^from \.\.core.* import .*\btrain\b", text, re.M)
+            uses = re.search(r"^from \S*\bcore\S* import (\([^)]*|.*)\btrain\b", text, re.M)
             for name in module.__all__:
                 made = getattr(module, name)
                 result = is_dataclass(made) or isinstance(made, type) and issubclass(made, tuple)
