@@ -4638,6 +4638,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                 'brace_nb/grounding/sweeps.py'),
                                            'brace_nb.grounding.sweeps.draw_run': ( '6_grounding/sweeps.html#draw_run',
                                                                                    'brace_nb/grounding/sweeps.py'),
+                                           'brace_nb.grounding.sweeps.mean_outcomes': ( '6_grounding/sweeps.html#mean_outcomes',
+                                                                                        'brace_nb/grounding/sweeps.py'),
                                            'brace_nb.grounding.sweeps.run_outcomes': ( '6_grounding/sweeps.html#run_outcomes',
                                                                                        'brace_nb/grounding/sweeps.py'),
                                            'brace_nb.grounding.sweeps.sweep': ( '6_grounding/sweeps.html#sweep',

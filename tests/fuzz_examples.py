@@ -505,9 +505,8 @@ LEFT_OUT = {
         "report_page retrieval_rows score_of split_items table_text view_form weights_of": (
             "parts of `train_table`"
         ),
-        "chunk_by_memory default_encoders embed_views encode_batch objective_losses run_outcomes": (
-            "models and their tuples"
-        ),
+        "chunk_by_memory default_encoders embed_views encode_batch objective_losses mean_outcomes "
+        "run_outcomes": ("models and their tuples"),
         "draw_run sweep train_encoders train_together": "train, or plan trainings",
         "train_bags train_decoder train_noisy_encoders train_noisy_side_by_side train_third_encoder "
         "train_whole_model validate_noisy_encoders": "train",

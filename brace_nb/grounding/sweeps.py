@@ -15,7 +15,7 @@ import numpy as np
 from ..core.arguments import checked, count, function, one_of, size, text
 
 # %% auto #0
-__all__ = ['Study', 'draw_run', 'StudyStore', 'sweep', 'run_outcomes']
+__all__ = ['Study', 'draw_run', 'StudyStore', 'sweep', 'run_outcomes', 'mean_outcomes']
 
 # %% ../../nbs/6_grounding/16_sweeps.ipynb #f15f7d2f
 def _check_factor(name, values):
@@ -206,3 +206,19 @@ def run_outcomes(
     gap = dict(logit_gap=(means[0] - means[-1]) / last["scale"]) if means else {}
     seen = {k: v for k, v in trained.looks[-1].items() if k != "step" and not k.startswith("lagged")}
     return seen | dict(final_loss=last["loss"]) | gap
+
+# %% ../../nbs/6_grounding/16_sweeps.ipynb #5d0be3f2
+def mean_outcomes(
+    trained,  # A training a seed: `TrainedEncoders` with looks, or the FloatingPointError it ended with
+) -> dict | FloatingPointError:  # Name -> mean over the seeds; the error, where one diverged
+    "`run_outcomes` of a configuration; `gained X` is X less its first look, `late X` less the last but one."
+    error = next((run for run in trained if isinstance(run, FloatingPointError)), None)
+    if error is not None:
+        return error
+    each = []
+    for run in trained:
+        found, first, before = run_outcomes(run), run.looks[0], run.looks[-2]
+        gained = {f"gained {k}": v - first[k] for k, v in found.items() if k in first}
+        each.append(found | gained | {f"late {k}": v - before[k] for k, v in found.items() if k in before})
+    return {name: float(np.mean([outcomes[name] for outcomes in each])) for name in each[0]}
+
