@@ -135,6 +135,19 @@ def test_every_source_has_its_headlines():
         assert least <= len(chosen) <= most, (source, chosen)
 
 
+def unmarked(says: str) -> str:
+    "A quote without what is marked: `a formula, a cell or code in plain letters` and [words of ours]."
+    return re.sub(r"\[[^\[\]]*\]", "", re.sub(r"`[^`]*`", "", says))
+
+
+def test_marks_in_a_quote_are_closed():
+    "Otherwise a reader cannot tell the source's words from ours."
+    assert not set("`[]") & set(unmarked("a proxy `b in [0, 1]` ... [ours]"))
+    assert all(set("`[]") & set(unmarked(bad)) for bad in ("a `b", "a [b", "a b]", "[a [b]", "`a` [b` c"))
+    said = {id: row["says"] for id, row in CLAIMS.items() if isinstance(row["says"], str)}
+    assert not [id for id, says in said.items() if set("`[]") & set(unmarked(says))]
+
+
 # ---- the rule, by planting: what is true, false, without power, trivial or unlearned comes out so ----
 
 PLANTED = dict(
