@@ -1,6 +1,7 @@
 """The site: every lesson, experiment, figure, row and function is three clicks away; all is offline."""
 
 import fcntl
+import io
 import json
 import re
 import subprocess
@@ -229,6 +230,27 @@ def test_no_id_and_no_name_ends_a_link_or_begins_a_tag(monkeypatch):
         ]
         tags[id] = Tags("\n".join(pieces)).found
     assert tags[harmless] == tags[hostile] and len(tags[harmless]) > 20
+
+
+def test_a_picture_without_paper_keeps_all_but_the_ground():
+    sys.path.insert(0, str(ROOT / "nbs/_book"))
+    import matplotlib.pyplot as plt
+    from gallery_page import without_paper
+
+    from brace_nb.companion import use_style
+
+    use_style()
+    fig, ax = plt.subplots()
+    ax.plot([0, 1], [0, 1], "o", color="black", markerfacecolor="white")
+    ax.text(0.5, 0.2, "white", color="white")
+    plt.close(fig)
+    drawn = io.StringIO()
+    fig.savefig(drawn, format="svg")
+    svg = drawn.getvalue()
+    clear = without_paper(svg)
+    changed = [(a, b) for a, b in zip(svg.splitlines(), clear.splitlines(), strict=True) if a != b]
+    assert changed == 2 * [('" style="fill: #ffffff"/>', '" style="fill: none"/>')]  # figure and axes
+    assert "fill: #ffffff" in clear  # the marker and the text
 
 
 def test_a_second_assembly_changes_nothing(built):

@@ -1,5 +1,6 @@
 """Every figure with its caption, its part and its verdicts."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from sources import (
 )
 
 WIDTH = 640  # Pixels of a small picture
+_PAPER = re.compile(r'(<g id="patch_\d+">\s*<path d="[^"]*" style="fill: )#ffffff"/>')
 
 
 def small_copy(path: Path, target: Path) -> None:
@@ -48,6 +50,11 @@ def vector_of(figure: str, experiment: str) -> Path:
     return derived("cpu") / "runs" / experiment / "out/figures" / f"{figure}.svg"
 
 
+def without_paper(svg: str) -> str:
+    "The same picture on no ground, for slides and colored pages: figure and axes are not filled."
+    return _PAPER.sub(r'\1none"/>', svg)
+
+
 def pictures() -> None:
     "The figures that pages show and link, small copies for the gallery, and the plotted numbers."
     for path in sorted((ROOT / "figures").glob("*/*.png")):
@@ -61,6 +68,7 @@ def pictures() -> None:
     for figure, told in facts_of_figures().items():
         if (vector := vector_of(figure, told["experiment"])).exists():
             copy(vector, f"_static/figures/{figure}.svg")
+            put(f"_static/figures/{figure}.clear.svg", without_paper(vector.read_text(encoding="utf-8")))
 
 
 def size_of(figure: str) -> tuple[int, int]:
@@ -97,7 +105,8 @@ def card(figure: str, about: dict, rows: list[dict], part: str) -> str:
     of = counterparts(about.get("claims", ()), {r["id"]: r for r in rows})
     source_of = f'<span class="of-figure">Counterpart of: {escaped(of)}.</span>' if of else ""
     vector = vector_of(figure, about["experiment"])
-    svg = f'<a href="{file}.svg">vector</a> · ' if vector.exists() else ""
+    ways = {"svg": "vector", "clear.svg": "transparent"} if vector.exists() else {}
+    svg = "".join(f'<a href="{file}.{end}">{word}</a> · ' for end, word in ways.items())
     verdicts = " ".join(sorted({r["verdict"].replace(" ", "-") for r in rows}))
     return (
         f'<figure class="card" id="{id}" data-part="{part}" data-verdicts="{verdicts}">'
