@@ -192,18 +192,13 @@ brace.page("corner", (place) => {
       else return;
       event.preventDefault();
     });
-    const drag = (event) => {
+    const move = (event) => {
       const box = bars.getBoundingClientRect();
       const y = ((event.clientY - box.top) / box.height) * H;
       set(i, 1 - ((y - PAD / 2) / (H - PAD)) * (1 - low()));
     };
-    node.addEventListener("pointerdown", (event) => {
-      node.setPointerCapture(event.pointerId);
-      node.focus({ preventScroll: true });
-      event.preventDefault();
-      drag(event);
-    });
-    node.addEventListener("pointermove", (event) => node.hasPointerCapture(event.pointerId) && drag(event));
+    node.addEventListener("pointerdown", move);
+    brace.drag(node, move);
     node.addEventListener("focus", () => {
       state.focus = i;
       update();
