@@ -131,4 +131,6 @@ def test_help_says_which_commands_need_a_clone(capsys):
     (actions,) = [a for a in parser()._actions if hasattr(a, "choices") and a.choices]
     clone = {a.dest for a in actions._choices_actions if a.help.endswith("(clone)")}
     assert clone == {"figures", "list", "compare", "claims", "readme", "job", "paper"}
-    assert "Commands marked (clone)" in text and "[tools,clip]" in text and importlib.util.find_spec("brace_nb")
+    assert (
+        "Commands marked (clone)" in text and "[tools,clip]" in text and importlib.util.find_spec("brace_nb")
+    )

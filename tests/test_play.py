@@ -682,6 +682,7 @@ def test_a_finger_drags_a_bar_of_the_vector(touched):
     top = scrolled(page)
     fingers.drag(([x, y + 30], [x, y - 200]))
     assert float(bar.get_attribute("aria-valuenow")) > 0.9 and scrolled(page) == top
+    assert page.locator("tr[data-name=binary] td").last.is_visible()  # the code, on a narrow screen too
     page.get_by_role("button", name="where stopping early fails").tap()
     assert "is wrong" in page.locator(".verdict-line").inner_text()
 

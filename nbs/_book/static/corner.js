@@ -358,7 +358,7 @@ brace.page("corner", (place) => {
       const bits = found?.map(found.some((b) => b < 0) ? sign : digit).join(" ");
       const text = bits || (C.encode[name] ? "not for negative entries" : brace.ELSEWHERE);
       const head = make("th", { scope: "row" }, title, make("code", { text: name }));
-      const cell = make("td", { class: bits ? "formula" : "quiet", text });
+      const cell = make("td", { class: bits ? "formula code" : "quiet", text });
       return make("tr", { "data-name": name }, head, make("td", { class: "formula", text: formula }), cell);
     });
     listed.replaceChildren(...rows);
