@@ -1323,6 +1323,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                        'brace_nb/codes/own_embeddings.py'),
                                                'brace_nb.codes.own_embeddings._hits': ( '2_codes/own_embeddings.html#_hits',
                                                                                         'brace_nb/codes/own_embeddings.py'),
+                                               'brace_nb.codes.own_embeddings._keep': ( '2_codes/own_embeddings.html#_keep',
+                                                                                        'brace_nb/codes/own_embeddings.py'),
                                                'brace_nb.codes.own_embeddings._lengths': ( '2_codes/own_embeddings.html#_lengths',
                                                                                            'brace_nb/codes/own_embeddings.py'),
                                                'brace_nb.codes.own_embeddings._line': ( '2_codes/own_embeddings.html#_line',

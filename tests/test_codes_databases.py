@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brace_nb.codes import bit_strings, nearest, pack
+from brace_nb.codes import bit_strings, nearest, pack, unpack
 from made_codes import random_codes
 
 LESSON = Path(__file__).parents[1] / "nbs/2_codes/05b_databases.ipynb"
@@ -195,3 +195,21 @@ def test_psql_fills_in_the_names_of_a_recipe(psql):
     assert [int(line.split(",")[0]) for line in psql(sql).split()] == [
         i for i, _ in expected(codes, asked)[0]
     ]
+
+
+def test_the_files_that_the_lesson_on_own_embeddings_writes(psql, monkeypatch):
+    "Its SQL, as `psql -f` reads it, ranks signs by Hamming distance as `nearest` does."
+    cells = json.loads((LESSON.parent / "10_own_embeddings.ipynb").read_text())["cells"]
+    (cell,) = [c for c in cells if "def write_postgresql" in "".join(c["source"])]
+    names = dict(np=np, bit_strings=bit_strings, unpack=unpack)
+    exec("".join(cell["source"]).split("\n\n\nwrite_postgresql(")[0], names)
+    codes, asked = library()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        with monkeypatch.context() as patch:
+            patch.chdir(folder)
+            names["write_postgresql"](pack(codes), pack(asked), DIM)
+        sql = Path(folder, "codes.sql").read_text().replace("codes.csv", f"{folder}/codes.csv")
+        found = psql("DROP TABLE IF EXISTS code;\n" + sql).split()
+    rows, _ = nearest(asked, codes, 5, "hamming")
+    assert np.array(found, int).reshape(-1, 5).tolist() == rows.tolist()

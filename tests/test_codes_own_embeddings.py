@@ -393,3 +393,30 @@ def test_few_rows_are_drawn_more_than_once_for_the_choice(tmp_path, rows, draws)
         abs(share / 100 * 2 * asked - round(share / 100 * 2 * asked)) > 1e-6
         for share in report["tried"].values()
     )
+
+
+def test_texts_are_embedded_once_and_shown(tmp_path, capsys, monkeypatch):
+    "The embeddings are kept beside the codes; a search prints the text of each row."
+    asked = []
+
+    def embed(path, model=None):
+        asked.append(str(path))
+        lines = Path(path).read_text().splitlines()
+        return made_embeddings(300, 24, seed=0)[[int(line.split()[1]) for line in lines]]
+
+    monkeypatch.setattr("brace_nb.codes.own_embeddings.embed_raw", embed)
+    monkeypatch.chdir(tmp_path)
+    Path("docs.txt").write_text("".join(f"text {i}\n" for i in range(300)))
+    Path("ask.txt").write_text("text 5\ntext 250\n")
+    code, out, err = run(capsys, "encode", "docs.txt", "--preset", "sign", "--bits", "16")
+    assert code == 0 and "codes/embeddings.npy" in err and asked == ["docs.txt"]
+    assert np.array_equal(np.load("codes/embeddings.npy"), made_embeddings(300, 24, seed=0))
+    words = ["search", "codes/codes.npy", "ask.txt", "--top", "3", "--rescore", "codes/embeddings.npy"]
+    code, out, _ = run(capsys, *words, "--show", "docs.txt")
+    rows = [line.split("\t") for line in out.splitlines()[1:]]
+    assert code == 0 and asked == ["docs.txt", "ask.txt"] and len(rows) == 6
+    assert all(row[4] == f"text {row[2]}" for row in rows)
+    assert [row[2] for row in rows if row[1] == "1"] == ["5", "250"]
+    assert run(capsys, *words)[1].splitlines()[1] == "\t".join(rows[0][:4])
+    code, _, err = run(capsys, *words, "--show", "ask.txt")
+    assert code == 2 and "ask.txt must hold what was encoded" in err and err.count("\n") == 1

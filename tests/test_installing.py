@@ -61,9 +61,9 @@ sys.meta_path[:] = [Hide(finder) for finder in sys.meta_path]
 """
 
 
-def without_extras(code):
-    "Run code where only the core is installed."
-    hidden = sorted({name for names in EXTRAS.values() for name in names} - {"sympy"})
+def without_extras(code, extras=tuple(EXTRAS)):
+    "Run code where only the core is installed, or all but these extras."
+    hidden = sorted({name for extra in extras for name in EXTRAS[extra]} - {"sympy"})
     head = HIDE.replace("{hidden!r}", repr(hidden))
     return subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, cwd=ROOT)
 
@@ -101,6 +101,13 @@ def test_a_missing_package_names_its_extra_as_it_must_be_typed():
     assert "-e '.[tools]'" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_training_without_its_extra_is_one_line(tmp_path):
+    words = ["train", "data/examples/names.csv", "--out", str(tmp_path / "out"), "--quiet"]
+    done = without_extras(f"from brace_nb.companion.cli import main; main({words!r})", ["clip"])
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr[-2000:]
+    assert "-e '.[clip]'" in done.stderr.splitlines()[-1]
+
+
 def test_what_other_programs_import_is_their_business():
     done = without_extras("import brace_nb.codes\nimport sklearn")
     assert "No module named 'sklearn'" in done.stderr
@@ -124,4 +131,6 @@ def test_help_says_which_commands_need_a_clone(capsys):
     (actions,) = [a for a in parser()._actions if hasattr(a, "choices") and a.choices]
     clone = {a.dest for a in actions._choices_actions if a.help.endswith("(clone)")}
     assert clone == {"figures", "list", "compare", "claims", "readme", "job", "paper"}
-    assert "Commands marked (clone)" in text and importlib.util.find_spec("brace_nb")
+    assert (
+        "Commands marked (clone)" in text and "[tools,clip]" in text and importlib.util.find_spec("brace_nb")
+    )

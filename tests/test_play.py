@@ -611,6 +611,139 @@ def test_the_picture_of_a_card_is_taken(browser, tmp_path, monkeypatch):
     assert play_pages.main([]) == 0
 
 
+# --- fingers
+
+
+class Fingers:
+    "Real touches of a page, by the protocol of the browser's developer tools."
+
+    def __init__(self, page):
+        self.page, self.session = page, page.context.new_cdp_session(page)
+
+    def _send(self, kind, places):
+        points = [dict(x=x, y=y, id=k) for k, (x, y) in enumerate(places)]
+        self.session.send("Input.dispatchTouchEvent", dict(type=kind, touchPoints=points))
+
+    def drag(self, *ways, steps=8):
+        "Each finger from a place to another, all at once."
+        self._send("touchStart", [way[0] for way in ways])
+        for step in range(1, steps + 1):
+            self._send(
+                "touchMove",
+                [[a + (b - a) * step / steps for a, b in zip(*way, strict=True)] for way in ways],
+            )
+        self._send("touchEnd", [])
+        self.page.wait_for_timeout(50)
+
+    def tap(self, x, y):
+        self.drag(([x, y], [x, y]), steps=0)
+
+
+@pytest.fixture(params=["light", "dark"])
+def touched(opened, map_data, request):
+    "Open a page on a phone, and put something in the middle of its screen."
+
+    def go(name):
+        how = dict(has_touch=True, is_mobile=True, width=390, height=844, color_scheme=request.param)
+        page = opened(f"play/{name}.html", **how)
+        return page, Fingers(page)
+
+    return go
+
+
+def middle(locator):
+    "Where a finger meets an element, after scrolling it there."
+    locator.evaluate("(e) => e.scrollIntoView({block: 'center'})")
+    box = locator.bounding_box()
+    return [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
+
+
+def scrolled(page):
+    return page.evaluate("scrollY")
+
+
+def test_a_finger_moves_a_point_and_scrolls_beside_it(touched):
+    page, fingers = touched("points")
+    dot = page.get_by_role("slider", name="Point 1", exact=True)
+    x, y = middle(dot.locator(".mark"))
+    place, top = dot.get_attribute("aria-valuetext"), scrolled(page)
+    fingers.drag(([x, y], [x + 40, y - 40]))
+    assert dot.get_attribute("aria-valuetext") != place and scrolled(page) == top
+    box = page.locator(".stage svg").first.bounding_box()
+    page.evaluate("scrollTo(0, 0)")
+    fingers.drag(([box["x"] + 5, 500], [box["x"] + 5, 300]), steps=20)
+    page.wait_for_function("scrollY > 50")
+
+
+def test_a_finger_drags_a_bar_of_the_vector(touched):
+    page, fingers = touched("corner")
+    bar = page.get_by_role("slider", name="Entry 3", exact=True)
+    x, y = middle(bar.locator(".touch"))
+    top = scrolled(page)
+    fingers.drag(([x, y + 30], [x, y - 200]))
+    assert float(bar.get_attribute("aria-valuenow")) > 0.9 and scrolled(page) == top
+    assert page.locator("tr[data-name=binary] td").last.is_visible()  # the code, on a narrow screen too
+    page.get_by_role("button", name="where stopping early fails").tap()
+    assert "is wrong" in page.locator(".verdict-line").inner_text()
+
+
+def test_a_cell_of_the_cube_stays_where_a_finger_taps(touched):
+    page, fingers = touched("regions")
+    canvas, words = page.locator("canvas"), page.locator(".stage .hint")
+    x, y = middle(canvas)
+    box = canvas.bounding_box()
+    fingers.tap(box["x"] + 6, box["y"] + 22)
+    assert "Cell (1, 1, 1)" in words.inner_text()
+    page.locator("tr[data-region]").nth(1).tap()
+    assert page.evaluate("document.activeElement.dataset.region")
+
+
+def test_fingers_move_the_map_pull_it_apart_and_choose(touched):
+    page, fingers = touched("map")
+    x, y = middle(page.locator("canvas"))
+    shown, top = page.locator("canvas").screenshot(), scrolled(page)
+    fingers.drag(([x, y], [x + 60, y + 30]))
+    moved = page.locator("canvas").screenshot()
+    fingers.drag(([x - 20, y], [x - 120, y]), ([x + 20, y], [x + 120, y]))
+    apart = page.locator("canvas").screenshot()
+    assert shown != moved and moved != apart and scrolled(page) == top
+    chosen = page.locator(".panel h3")
+    assert not chosen.count()  # fingers that move or pull choose nothing
+    page.get_by_role("button", name="whole map").tap()
+    for across in range(0, 151, 15):  # a row of places; there are gaps between the pictures
+        if not chosen.count():
+            fingers.tap(x + across, y)
+    assert chosen.inner_text() and scrolled(page) == top
+
+
+def test_a_finger_edits_the_matrix_and_asks_a_method(touched):
+    page, fingers = touched("assignment")
+    best = page.get_by_role("button", name=re.compile("^exact in fp32"))
+    before = best.inner_text()
+    cell = page.get_by_label("row 1, column 1", exact=True)
+    cell.tap()
+    assert cell.evaluate("(e) => document.activeElement === e")
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text("9")
+    page.keyboard.press("Enter")
+    assert best.inner_text() != before
+    page.get_by_role("button", name=re.compile("^argbest in e5m2")).tap()
+    assert "argbest in e5m2" in page.locator(".stage .hint").inner_text()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_is_touched_is_not_too_small(opened, map_data, name):
+    page = opened(f"play/{name}.html", has_touch=True, is_mobile=True, width=390, height=844)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    small = page.evaluate(
+        "[...document.querySelectorAll('.play button, .play select, .play input, .play .dot .touch')]"
+        ".map((e) => e.closest('label') || e).filter((e) => e.checkVisibility()).map((e) => ({e, box: "
+        "e.getBoundingClientRect()})).filter((f) => f.box.height < 24 || f.box.width < 24)"
+        ".map((f) => f.e.outerHTML.slice(0, 80))"
+    )
+    assert not small, small
+
+
 # --- all pages
 
 

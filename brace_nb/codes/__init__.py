@@ -33,6 +33,7 @@ __getattr__, __dir__, __all__ = lazy(
     ),
     commands="add_code_commands",
     own_embeddings="encode_files report_lines search_files",
+    code_folders="read_folder",
     texts_and_pictures="embed_raw raw_items",
     common_space="CommonSpace fit_common_space",
     rotation_heads="RotationHead active_bits_loss distillation_loss straight_through",

@@ -33,14 +33,19 @@ def search(
 ) -> int:  # Exit code
     "A line for each code found: query, rank, row, similarity, with tabs between."
     from brace_nb.codes.own_embeddings import search_files
+    from brace_nb.codes.texts_and_pictures import raw_items
 
     names = "encoder", "modality", "top", "key", "coded", "rescore", "shortlist"
     options = {name: getattr(a, name) for name in names} | dict(embedder=a.model)
+    lines = None if a.show is None else raw_items(a.show)[1]
     rows, similar = search_files(a.codes, a.queries, **options)
-    print("query\trank\trow\tsimilarity")
+    if lines is not None and rows.size and rows.max() >= len(lines):
+        raise ValueError(f"{a.show} must hold what was encoded; row {rows.max()} of {len(lines)} was found.")
+    print("query\trank\trow\tsimilarity" + ("" if lines is None else "\ttext"))
     for query, (found, scores) in enumerate(zip(rows.tolist(), similar.tolist())):
         for rank, (row, score) in enumerate(zip(found, scores), 1):
-            print(f"{query}\t{rank}\t{row}\t{score:.4f}")
+            text = "" if lines is None else "\t" + " ".join(str(lines[row]).split())
+            print(f"{query}\t{rank}\t{row}\t{score:.4f}{text}")
     return 0
 
 # %% ../../nbs/2_codes/10a_commands.ipynb #0275d6ad
@@ -64,6 +69,7 @@ _SEARCH = {
     "encoder": (str, None, "FILE", "the encoder (default: encoder.safetensors beside the codes)"),
     "key": (str, None, "KEY", "name of the matrix of queries"),
     "rescore": (str, None, "FILE", "the embeddings that were encoded: order a shortlist by their cosine"),
+    "show": (str, None, "FILE", "the texts or pictures that were encoded: print what was found"),
     "model": (str, None, "PATH", _MODEL),
     "shortlist": (int, 10, "N", "times --top codes are looked at again (default: 10)"),
 }

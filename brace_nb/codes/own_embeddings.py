@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from .index import nearest
 from .pairing import index_pairs
 from .texts_and_pictures import embed_raw, is_raw
 from .unseen import hits_interval
-from ..core import as_tensor, checked, count, one_of, open_matrix, share, size
+from ..core import as_tensor, atomic_path, checked, count, one_of, open_matrix, share, size
 from ..foundations.tuples import MODALITIES
 
 # %% auto #0
@@ -30,10 +31,19 @@ __all__ = ['encode_files', 'report_lines', 'search_files']
 _AT_ONCE = 65_536  # rows
 
 
-def _embeddings(path, key, model=None):
+def _keep(path, x):
+    "Write embeddings that took long, before anything else can go wrong."
+    with atomic_path(path) as part, open(part, "wb") as out:
+        np.save(out, x)
+    print(f"{len(x):,} embeddings: {path}", file=sys.stderr)
+    return x
+
+
+def _embeddings(path, key, model=None, kept=None):
     "A matrix from a file, float32, left on disk where it can be; texts and pictures are embedded first."
     if is_raw(path):
-        return embed_raw(path, model)
+        x = embed_raw(path, model)
+        return x if kept is None else _keep(kept, x)
     found = open_matrix(path, key).read()
     x = found if found.dtype == np.float32 else np.array(found, np.float32)
     for i in range(0, len(x), _AT_ONCE):
@@ -305,7 +315,8 @@ def encode_files(
     "Fit encoders of codes to embeddings, measure them on rows they did not see, encode all by the best."
     options = {k: v for k, v in (("dim", bits), ("most", active)) if v is not None} | dict(seed=seed)
     one, files = texts is None, [path for path in (images, texts) if path is not None]
-    x, *rest = (_embeddings(path, key, model) for path, key in zip(files, keys))
+    kept = [Path(target, f"{name}embeddings.npy") for name in ([""] if one else ["image_", "text_"])]
+    x, *rest = (_embeddings(path, key, model, beside) for path, key, beside in zip(files, keys, kept))
     y = x if one else rest[0]
     pairs = _pairs(owner, x, y)
     ways = _ways(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs))

@@ -327,7 +327,10 @@ def parser() -> argparse.ArgumentParser:
     from brace_nb.codes import add_code_commands
 
     about = "Regenerate the figures, read the ledger, make codes of your own embeddings or evaluate them."
-    end = "Commands marked (clone) work in a clone of the project; the others need the package with [tools]."
+    end = (
+        "Commands marked (clone) work in a clone of the project. The others need the package with [tools]; "
+        "train, embed and sweep need [tools,clip], and encode of texts needs [tools,assignment]."
+    )
     p = argparse.ArgumentParser("brace-nb", description=about, epilog=end)
     p.add_argument("--version", action="version", version=f"brace-nb {__version__}")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
@@ -389,7 +392,7 @@ def _run(a) -> int:
     except KeyboardInterrupt:
         return _say("interrupted; nothing is half-written.", 128 + signal.SIGINT)
     except ModuleNotFoundError as error:
-        if os.environ.get("BRACE_NB_TRACEBACK") or "in the extra" not in str(error):
+        if os.environ.get("BRACE_NB_TRACEBACK") or "pip install" not in str(error):
             raise
         return _say(str(error), 2)
     except (ValueError, OSError, RuntimeError, MemoryError) as error:

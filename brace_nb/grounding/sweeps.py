@@ -221,4 +221,3 @@ def mean_outcomes(
         gained = {f"gained {k}": v - first[k] for k, v in found.items() if k in first}
         each.append(found | gained | {f"late {k}": v - before[k] for k, v in found.items() if k in before})
     return {name: float(np.mean([outcomes[name] for outcomes in each])) for name in each[0]}
-

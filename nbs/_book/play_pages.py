@@ -78,7 +78,9 @@ def write() -> None:
 def bare(name: str, folder: Path) -> Path:
     "A page without its frame, as a file that a browser opens beside `_static`."
     (folder / "play").mkdir(exist_ok=True)
-    head = '<meta charset="utf-8"><link rel="icon" href="data:,">'
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    head += '<meta name="color-scheme" content="light dark">'
+    head += '<link rel="icon" href="data:,">'
     head += '<link rel="stylesheet" href="../_static/book.css">'
     target = folder / f"play/{name}.html"
     target.write_text("\n".join([f"<!doctype html>{head}<body>", *place(name), "</body>"]), encoding="utf-8")

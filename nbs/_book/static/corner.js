@@ -192,18 +192,13 @@ brace.page("corner", (place) => {
       else return;
       event.preventDefault();
     });
-    const drag = (event) => {
+    const move = (event) => {
       const box = bars.getBoundingClientRect();
       const y = ((event.clientY - box.top) / box.height) * H;
       set(i, 1 - ((y - PAD / 2) / (H - PAD)) * (1 - low()));
     };
-    node.addEventListener("pointerdown", (event) => {
-      node.setPointerCapture(event.pointerId);
-      node.focus({ preventScroll: true });
-      event.preventDefault();
-      drag(event);
-    });
-    node.addEventListener("pointermove", (event) => node.hasPointerCapture(event.pointerId) && drag(event));
+    node.addEventListener("pointerdown", move);
+    brace.drag(node, move);
     node.addEventListener("focus", () => {
       state.focus = i;
       update();
@@ -363,7 +358,7 @@ brace.page("corner", (place) => {
       const bits = found?.map(found.some((b) => b < 0) ? sign : digit).join(" ");
       const text = bits || (C.encode[name] ? "not for negative entries" : brace.ELSEWHERE);
       const head = make("th", { scope: "row" }, title, make("code", { text: name }));
-      const cell = make("td", { class: bits ? "formula" : "quiet", text });
+      const cell = make("td", { class: bits ? "formula code" : "quiet", text });
       return make("tr", { "data-name": name }, head, make("td", { class: "formula", text: formula }), cell);
     });
     listed.replaceChildren(...rows);

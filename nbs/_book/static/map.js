@@ -418,19 +418,28 @@ brace.page("map", (place) => {
     },
     { passive: false },
   );
-  let grip = null;
+  // What holds the map: a mouse, a finger, or two that pull it apart
+  const held = new Map();
+  let moved = 0;
+  function grip() {
+    const at = [...held.values()],
+      [a, b] = [at[0], at[at.length - 1]];
+    return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, apart: Math.hypot(a.x - b.x, a.y - b.y) };
+  }
   canvas.addEventListener("pointerdown", (event) => {
-    grip = { x: event.clientX, y: event.clientY, moved: 0 };
+    if (held.size > 1) return;
+    moved = held.size ? Infinity : 0; // two fingers choose nothing
+    held.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (grip) {
-      const [x, y] = [event.clientX - grip.x, event.clientY - grip.y];
-      Object.assign(grip, {
-        x: event.clientX,
-        y: event.clientY,
-        moved: grip.moved + Math.abs(x) + Math.abs(y),
-      });
+    if (held.has(event.pointerId)) {
+      const before = grip();
+      held.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
+      const after = grip(),
+        [x, y] = [after.x - before.x, after.y - before.y];
+      moved += Math.abs(x) + Math.abs(y);
+      if (before.apart && after.apart) zoom(after.apart / before.apart, before.x, before.y);
       return pan(x, y);
     }
     const row = nearestOnScreen(event.offsetX, event.offsetY);
@@ -442,12 +451,14 @@ brace.page("map", (place) => {
     }
   });
   canvas.addEventListener("pointerup", (event) => {
-    if (grip && grip.moved < 6) {
+    const still = event.pointerType === "touch" ? 12 : 6; // pixels; a finger trembles
+    if (held.has(event.pointerId) && moved < still) {
       const row = nearestOnScreen(event.offsetX, event.offsetY);
       if (row !== null) choose(row);
     }
-    grip = null;
+    held.delete(event.pointerId);
   });
+  canvas.addEventListener("pointercancel", (event) => held.delete(event.pointerId));
   canvas.addEventListener("pointerleave", () => {
     hover.hidden = true;
   });

@@ -72,6 +72,18 @@ const brace = window.brace;
     return make("button", { type: "button", onclick: action, text: label, ...attributes });
   }
 
+  // Call `move` while a mouse, a pen or a finger holds the element; a finger that holds it does not scroll.
+  // (`touch-action` has no effect on parts of an svg.)
+  function drag(node, move) {
+    node.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false });
+    node.addEventListener("pointerdown", (event) => {
+      node.setPointerCapture(event.pointerId);
+      node.focus({ preventScroll: true });
+      event.preventDefault();
+    });
+    node.addEventListener("pointermove", (event) => node.hasPointerCapture(event.pointerId) && move(event));
+  }
+
   // A number as short text; a true minus sign.
   function show(x, digits = 3) {
     if (x === null || x === undefined || Number.isNaN(x)) return "–";
@@ -153,6 +165,7 @@ const brace = window.brace;
     choice,
     check,
     button,
+    drag,
     show,
     random,
     color,

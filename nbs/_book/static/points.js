@@ -213,14 +213,7 @@ brace.page("points", (place) => {
       const size = event.shiftKey ? 0.1 : 0.02;
       moved(k, state.points[k][0] + size * step[0], state.points[k][1] + size * step[1]);
     });
-    node.addEventListener("pointerdown", (event) => {
-      node.setPointerCapture(event.pointerId);
-      node.focus({ preventScroll: true });
-      event.preventDefault();
-    });
-    node.addEventListener("pointermove", (event) => {
-      if (node.hasPointerCapture(event.pointerId)) moved(k, ...toPlane(event));
-    });
+    brace.drag(node, (event) => moved(k, ...toPlane(event)));
     return node;
   }
 

@@ -247,7 +247,7 @@ brace.page("regions", (place) => {
     say();
   }
 
-  canvas.addEventListener("pointermove", (event) => {
+  const point = (event) => {
     const box = canvas.getBoundingClientRect(),
       { across, side, unit, label, gap } = layout;
     const x = event.clientX - box.left,
@@ -261,8 +261,11 @@ brace.page("regions", (place) => {
     state.cell = inside ? [i, j, k] : null;
     draw();
     say();
-  });
-  canvas.addEventListener("pointerleave", () => {
+  };
+  canvas.addEventListener("pointerdown", point); // a finger that taps does not move
+  canvas.addEventListener("pointermove", point);
+  canvas.addEventListener("pointerleave", (event) => {
+    if (event.pointerType === "touch") return; // what was tapped stays
     state.cell = null;
     draw();
     say();
