@@ -362,6 +362,17 @@ def test_a_matrix_takes_the_map_of_its_role():
     assert found == {}
 
 
+def test_a_name_at_a_line_is_given_to_the_line():
+    "`direct` reads lines; the label of an `errorbar` is its container's, and codes/more_data had no names."
+    lost = set()
+    for path in ROOT.glob("nbs/experiments/*/*.ipynb"):
+        for cell in json.loads(path.read_text())["cells"]:
+            code = "".join(cell["source"])
+            if "direct(" in code and re.search(r"errorbar\([^\n]*\blabel=", code):
+                lost.add(path.stem)
+    assert lost == set()
+
+
 SHOW_TIMES = """
 assignment/lisascore_time assignment/network_losses assignment/pareto assignment/speed codes/index
 codes/search_crossover codes/search_speed codes/speed codes/speed_rows evaluation/cka_speed
