@@ -225,6 +225,9 @@ def test_what_is_stale_and_what_is_gone(project, monkeypatch):
     edit(project / "data/claims/toy.yaml", "says: 10", "says: 99")
     assert waiting()["two/a"] == ["row toy.a changed"]
     edit(project / "data/claims/toy.yaml", "says: 99", "says: 10")
+    edit(project / "data/claims/toy.yaml", "where: w", "where: elsewhere")
+    assert waiting() == {}  # what only a reader reads
+    edit(project / "data/claims/toy.yaml", "where: elsewhere", "where: w")
     with monkeypatch.context() as patch:
         patch.setattr("brace_nb.companion.staleness.package_versions", lambda: "numpy 9")
         assert all(why[0] == "packages changed" for why in waiting().values()) and len(waiting()) == 3

@@ -92,13 +92,18 @@ def _result_digests(experiment: Experiment) -> dict[str, str]:
     return found
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #9cba05f4
+_UNREAD = ("says", "where", "test", "headline", "verdict", "under")  # told to a reader, or decided later
+
+
 def _row_digests(experiment: Experiment) -> dict[str, str]:
-    "The ledger rows that the experiment answers."
-    rows = load_claims(profile=experiment.profile) if experiment.claims else {}
-    later = {"verdict": "computed later"}
-    asked = {id: rows.get(id, {}) | later for id in experiment.claims}
-    asked = {id: {k: v for k, v in row.items() if k != "under"} for id, row in asked.items()}
-    return {f"row {id}": _short(repr(sorted(row.items()))) for id, row in asked.items()}
+    "The ledger rows that the experiment answers: their conditions, and the number that a row quotes."
+    rows, found = load_claims(profile=experiment.profile) if experiment.claims else {}, {}
+    for id in experiment.claims:
+        row = rows.get(id, {})
+        asked = {k: v for k, v in row.items() if k not in _UNREAD}
+        number = None if isinstance(row.get("says"), str) else row.get("says")
+        found[f"row {id}"] = _short(repr([number, *sorted(asked.items())]))
+    return found
 
 
 def _data_digests(closure: dict[str, str]) -> dict[str, str]:
