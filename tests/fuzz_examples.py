@@ -467,7 +467,7 @@ LEFT_OUT = {
     "codes": {
         "embed_raw raw_items": "files",
         "binarize_file encode_files load_codes load_heads named_pictures report_lines save_codes "
-        "search_files training_pairs untrained_heads": "files",
+        "read_folder search_files training_pairs untrained_heads": "files",
         "add_code_commands": "a command line",
         "code_facts code_steps encoder_hits": "needs trained heads",
         "code_candidates": "makes encoders, which check their options",
