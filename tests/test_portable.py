@@ -23,7 +23,7 @@ def digests(path, *emulator, program="digests.py", names=()):
     program = [*emulator, sys.executable, str(root() / "tests" / program), str(path), *names]
     surroundings = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     surroundings["PYTHONPATH"] = str(root())
-    run = subprocess.run(program, env=surroundings, capture_output=True, text=True, timeout=600)
+    run = subprocess.run(program, env=surroundings, capture_output=True, text=True, timeout=3000)
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(path.read_text())
 
@@ -77,9 +77,9 @@ def test_two_trainings_give_the_same_bytes(trained, tmp_path):
 
 
 ONE_OF_A_KIND = (  # all 105 take minutes under emulation: `python tests/trainings.py FILE` there runs them
-    "encoder,objective siglip,heads best,code itq,networks linear,six layers,proof pairs,encoders slice,"
-    "side by side,decoder queries,whole model linear,students English,detector exact,bags,together,distilled,"
-    "third_encoder,guessing_students,path,language head,prequential,probes"
+    "encoder test_resnet,objective siglip,heads best,code itq,networks linear,six layers,proof pairs,"
+    "encoders slice,side by side,decoder queries,whole model linear,students English,detector exact,bags,"
+    "together,distilled,third_encoder,guessing_students,path,language head,prequential,probes"
 ).split(",")
 
 
