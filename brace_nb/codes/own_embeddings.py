@@ -40,14 +40,13 @@ def _keep(path, x):
 
 
 def _embeddings(path, key, model=None, kept=None):
-    "A matrix from a file, float32, left on disk where it can be; texts and pictures are embedded first."
+    "A matrix from a file, left on disk where it can be; texts and pictures are embedded first."
     if is_raw(path):
         x = embed_raw(path, model)
         return x if kept is None else _keep(kept, x)
-    found = open_matrix(path, key).read()
-    x = found if found.dtype == np.float32 else np.array(found, np.float32)
+    x = open_matrix(path, key).read()
     for i in range(0, len(x), _AT_ONCE):
-        part = as_tensor(np.asarray(x[i : i + _AT_ONCE]), "embeddings")
+        part = as_tensor(np.asarray(x[i : i + _AT_ONCE], np.float32), "embeddings")
         if not part.isfinite().all():
             rows = (i + (~part.isfinite()).any(1).nonzero().flatten()[:5]).tolist()
             raise ValueError(
@@ -78,7 +77,7 @@ def _pairs(owner, images, texts):
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #a7ff7593
 _MOST_HELD = 5000  # similarities are computed at once
-_MOST_LEARNED = 50_000  # pairs or rows; more would cost memory and change little
+_MOST_LEARNED = 50_000  # pairs or rows, about 200 for each of the 256 centers of a byte
 
 
 def _split(pairs, held, seed):
@@ -93,11 +92,14 @@ def _split(pairs, held, seed):
     away = np.random.default_rng(seed).permutation(used)[:count]
     taken = np.isin(pairs[:, 0], away)
     first = np.unique(pairs[taken][:, 0], return_index=True)[1]
-    learned = pairs[~taken]
-    if len(learned) > _MOST_LEARNED:
-        drawn = np.random.default_rng(seed).permutation(len(learned))[:_MOST_LEARNED]
-        learned = learned[np.sort(drawn)]
-    return learned, pairs[taken][first]
+    return pairs[~taken], pairs[taken][first]
+
+
+def _drawn(pairs, seed):
+    "Those to learn from."
+    if len(pairs) <= _MOST_LEARNED:
+        return pairs
+    return pairs[np.sort(np.random.default_rng(seed).permutation(len(pairs))[:_MOST_LEARNED])]
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #21a0e438
 def _check_size(features, pairs, bits):
@@ -275,7 +277,8 @@ def _choice(x, y, learned, ways, options, one):
 
 def _made(x, y, pairs, ways, options, one, held, form, ks):
     "The best encoder, fitted, and the report."
-    learned, measured = _split(pairs, held, options["seed"])
+    rest, measured = _split(pairs, held, options["seed"])
+    learned = _drawn(rest, options["seed"])
     _check_size(x.shape[1], learned, options.get("dim", 256))
     tried = _choice(x, y, learned, ways, options, one) if len(ways) > 1 else {}
     models = _encoders(ways, options, x, y, learned)
@@ -284,7 +287,8 @@ def _made(x, y, pairs, ways, options, one, held, form, ks):
     rows, told = _lines(models, a, b, one, form, ks)
     model = models[chosen]
     codes = np.asarray(model.encode_images(a))
-    facts = dict(learned_from=len(learned), held_out=len(measured), bits=model.dim, one_matrix=one)
+    facts = dict(learned_from=len(learned), drawn_from=len(rest), held_out=len(measured))
+    facts |= dict(bits=model.dim, one_matrix=one)
     if codes.dtype == bool:
         active = codes.sum(1)
         facts |= dict(active_median=float(np.median(active)), active_most=int(active.max()))
@@ -336,8 +340,9 @@ def report_lines(
     "The report as a table for people."
     ks = [name for name in report["rows"][0] if name.startswith("R@") and " " not in name]
     task = "the nearest by floats among them" if report["one_matrix"] else "its partner among them, both ways"
+    of = f" of {report['drawn_from']}" if report["drawn_from"] > report["learned_from"] else ""
     lines = [
-        f"learned from {report['learned_from']}, measured on {report['held_out']} others "
+        f"learned from {report['learned_from']}{of}, measured on {report['held_out']} others "
         f"(each asks for {task}; % found, interval of 95 %)",
         f"{'':34}{'bytes':>7}" + "".join(f"{k:>22}" for k in ks),
     ]
