@@ -193,20 +193,19 @@ def _scores(model, x, y, asked):
     return model.scores(x, b, "image"), model.scores(y, a, "text")
 
 
-def _shared(scores, truth, k):
-    "Share of the k nearest by floats that are among the k found, % (Q,); a row does not look for itself."
-    nearest_k = [
-        np.argsort(-np.where(np.eye(len(s), dtype=bool), -np.inf, s), axis=1, kind="stable")[:, :k]
-        for s in (scores, truth)
-    ]
-    return np.array([100 * len(np.intersect1d(a, b)) / k for a, b in zip(*nearest_k)])
+def _first(scores, k):
+    "The k most alike of each row, which does not look for itself; the earlier wins a tie."
+    others = np.where(np.eye(len(scores), dtype=bool), -np.inf, scores)
+    return np.argsort(-others, axis=1, kind="stable")[:, :k]
 
 
-def _hits(both, truth, k):
-    "What each query finds, %."
-    if truth is None:
-        return sum(50.0 * ((s >= s.diagonal()[:, None]).sum(1) <= k) for s in map(np.asarray, both))
-    return _shared(both[1], truth, k)
+def _hits(both, near, ks):
+    "What each query finds, % (Q,), for each k: its partner, or of one matrix the share of those near it."
+    if near is None:
+        ranks = [(s >= s.diagonal()[:, None]).sum(1) for s in map(np.asarray, both)]
+        return {k: sum(50.0 * (rank <= k) for rank in ranks) for k in ks}
+    pairs = list(zip(_first(both[1], near.shape[1]), near))
+    return {k: np.array([100 * len(np.intersect1d(a[:k], b[:k])) / k for a, b in pairs]) for k in ks}
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #79462250
 def _line(what, bytes, hits):
@@ -221,20 +220,19 @@ def _line(what, bytes, hits):
 def _lines(models, x, y, one, form, ks):
     "Rows for people, and of each way what its queries found at the first k."
     n, told = len(x), {}
-    truth = _unit(x) @ _unit(x).T if one else None
     ks = [k for k in ks if not one or k < n]
-    rows = []
+    rows, near = [], None
     if x.shape[1] == y.shape[1]:
-        cosines = truth if one else _unit(x) @ _unit(y).T
-        rows.append(_line("floats", 4 * x.shape[1], {k: _hits((cosines, cosines.T), truth, k) for k in ks}))
+        cosines = _unit(x) @ _unit(y).T
+        near = _first(cosines, max(ks)) if one else None
+        rows.append(_line("floats", 4 * x.shape[1], _hits((cosines, cosines.T), near, ks)))
     for name, model in models.items():
         packed = model.encode_images(x, packed=True)
         codes = model.encode_images(x)
         bits = codes.dtype == bool and form != "packed"
         each = CODE_FORMATS[form].mean_bytes(codes) if bits else packed.shape[1]
         for asked in ("codes", "floats"):
-            both = _scores(model, x, y, asked)
-            hits = {k: _hits(both, truth, k) for k in ks}
+            hits = _hits(_scores(model, x, y, asked), near, ks)
             rows.append(_line(f"{name}, {asked} ask", each, hits))
             told[name] = hits  # the last ones are those of floats
     by_chance = {f"R@{k}": 100 * min(1, k / (n - one)) for k in ks}
@@ -269,9 +267,9 @@ def _choice(x, y, learned, ways, options, one):
     for draw in range(1, 1 + min(_MOST_DRAWS, -(-_ENOUGH // max(2, len(learned) // 10)))):
         inner, choice = _split(learned, 0.1, options["seed"] + draw)
         a, b = (np.asarray(side[rows], np.float32) for side, rows in zip((x, y), choice.T))
-        k, truth = (min(10, len(choice) - 1), _unit(a) @ _unit(a).T) if one else (1, None)
+        k, near = (1, None) if not one else (min(10, len(choice) - 1), _first(_unit(a) @ _unit(a).T, 10))
         for name, model in _encoders(ways, options, x, y, inner).items():
-            found[name].append(_hits(_scores(model, a, b, "floats"), truth, k).mean())
+            found[name].append(_hits(_scores(model, a, b, "floats"), near, [k])[k].mean())
     return {name: float(np.mean(hits)) for name, hits in found.items()}
 
 
