@@ -1016,6 +1016,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                             'brace_nb/codes/common_space.py'),
                                              'brace_nb.codes.common_space._drawn_texts': ( '2_codes/common_space.html#_drawn_texts',
                                                                                            'brace_nb/codes/common_space.py'),
+                                             'brace_nb.codes.common_space._scatter': ( '2_codes/common_space.html#_scatter',
+                                                                                       'brace_nb/codes/common_space.py'),
                                              'brace_nb.codes.common_space.fit_common_space': ( '2_codes/common_space.html#fit_common_space',
                                                                                                'brace_nb/codes/common_space.py'),
                                              'brace_nb.codes.common_space.kernel_ridge': ( '2_codes/common_space.html#kernel_ridge',

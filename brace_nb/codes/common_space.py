@@ -60,7 +60,7 @@ class CommonSpace(nn.Module):
         return F.normalize((x + self.recall(x)) @ self.weights, dim=-1)
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #932f4c4b
-_AT_ONCE = 65_536  # pairs that are summed at once; sums of more are added up
+_AT_ONCE = 131_072  # pairs that are summed at once; sums of more are added up
 
 
 def _centered(x, index):
@@ -80,6 +80,12 @@ def mean_partner(
     return total / pairs[1].bincount(minlength=texts).clamp(min=1)[:, None]
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #1c33674a
+def _scatter(images, texts, pairs):
+    "Sum of the outer products of image minus text."
+    difference = (images[pairs[0]] - texts[pairs[1]]).double()
+    return difference.T @ difference
+
+
 @checked(spread=positive)
 def within_pair_weights(
     images: Tensor,  # Centered unit rows (N, F)
@@ -88,11 +94,7 @@ def within_pair_weights(
     spread: float,  # > 0; larger means closer to no change
 ) -> Tensor:  # Symmetric (F, F)
     "(W + spread)^(-1/2) for the scatter W of image minus text, scaled to mean eigenvalue 1."
-    scatter = 0
-    for rows, partners in zip(*(side.split(_AT_ONCE) for side in pairs)):
-        difference = (images[rows] - texts[partners]).double()
-        scatter = scatter + difference.T @ difference
-    e, v = torch.linalg.eigh(scatter)
+    e, v = torch.linalg.eigh(sum(_scatter(images, texts, some) for some in pairs.split(_AT_ONCE, 1)))
     e = e.clamp(min=0) / e.mean().clamp(min=1e-12)
     return ((v * (e + spread).rsqrt()) @ v.T).to(images.dtype).contiguous()
 
