@@ -1,6 +1,8 @@
 "Training of the heads, and what is kept."
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -193,6 +195,38 @@ def test_rows_without_a_pair_may_hold_nan():
         CodeEncoder(**SMALL).fit(holes, texts, epochs=1)
     with pytest.raises(ValueError, match=r"rows \[4, 70\] hold NaN"):
         fit.encode_images(holes)
+
+
+RESIDENT = """
+from pathlib import Path
+import numpy as np, torch
+from brace_nb.codes import CodeEncoder
+
+def peak(name="VmHWM:"):
+    return int(Path("/proc/self/status").read_text().split(name)[1].split()[0]) * 1024
+
+torch.set_num_threads(1)
+x = np.random.default_rng(0).normal(size=(200_000, 64)).astype(np.float32)
+y = x[:, ::-1] + x
+for preset in "pq", "post":
+    model = CodeEncoder.preset(preset, dim=32, epochs=0)
+    model.fit(x[:2000], y[:2000])
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is what is in use now
+    before = peak("VmRSS:")
+    model.fit(x, y)
+    print(preset, (peak() - before) / (x.nbytes + y.nbytes))
+"""
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="reads the peak memory of a process from /proc"
+)
+def test_fit_holds_one_copy_of_many_pairs_at_most():
+    run = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=True)
+    found = {line.split()[0]: float(line.split()[1]) for line in run.stdout.splitlines()}
+    assert found["pq"] < 2.5 and found["post"] < 0.5, (
+        found
+    )  # times both matrices; pq: with what it learns from
 
 
 def test_best_epoch_is_kept_beside_the_last_and_patience_stops():

@@ -19,7 +19,9 @@ from brace_nb.codes import (
     jaccard,
     load_codes,
     nearest_corner,
+    own_embeddings,
     pack,
+    report_lines,
     save_codes,
     search_files,
     straight_through,
@@ -138,6 +140,20 @@ def test_the_report_counts_what_was_held_out(tmp_path):
     asked = told["best, codes ask"]
     assert asked["bytes"] == 2 and asked["R@1"] > 3 * told["chance"]["R@1"]
     assert asked["R@1 low"] <= asked["R@1"] <= asked["R@1 high"]
+
+
+def test_of_many_rows_some_are_drawn_to_learn_from_and_all_are_encoded(tmp_path, monkeypatch):
+    images, texts = views()
+    monkeypatch.setattr(own_embeddings, "_MOST_LEARNED", 100)
+    report = encode_files(*write(tmp_path, ".npy", images=images, texts=texts), tmp_path / "out", **QUICK)
+    assert (report["learned_from"], report["drawn_from"], report["held_out"]) == (100, 135, 15)
+    assert report_lines(report).startswith("learned from 100 of 135, measured on 15 others")
+    assert len(np.load(tmp_path / "out/images.npy")) == 150
+
+
+def test_a_file_of_other_numbers_is_mapped_too(tmp_path):
+    (path,) = write(tmp_path, ".npy", x=views()[0].astype(np.float64))
+    assert isinstance(own_embeddings._embeddings(path, None), np.memmap)
 
 
 def test_what_is_held_out_is_not_learned_from(tmp_path):

@@ -16,6 +16,7 @@ from brace_nb.codes import (
     code_recall,
     code_tokens,
     codes_from_indices,
+    common_space,
     distillation_loss,
     fit_common_space,
     jaccard,
@@ -50,6 +51,22 @@ def test_kernel_memory_is_the_ridge_solution_in_plain_loops():
     moved = y + (kernel - 0.5 * torch.eye(20)) @ coefficients
     assert torch.allclose(text(texts), moved / moved.norm(dim=1, keepdim=True), atol=1e-6)
     assert torch.allclose(image(images), x, atol=1e-6)
+
+
+def test_a_common_space_of_many_pairs_is_summed_and_applied_in_parts(monkeypatch):
+    images, texts = map(torch.tensor, views(200))
+    pairs = torch.stack([torch.arange(200), torch.arange(200) % 150])
+    whole = fit_common_space(images, texts, pairs, spread=0.3, ridge=0.5)
+    asked = texts.view(2, 100, -1)
+    moved = whole[1](asked)
+    monkeypatch.setattr(common_space, "_AT_ONCE", 32)
+    monkeypatch.setattr(common_space, "rows_by_memory", lambda *_: 16)
+    parts = fit_common_space(images, texts, pairs, spread=0.3, ridge=0.5)
+    for one, other in zip(whole, parts):
+        for name, tensor in one.state_dict().items():
+            assert torch.allclose(tensor, other.state_dict()[name], atol=1e-5), name
+    assert torch.allclose(whole[1](asked), moved, atol=1e-6) and moved.shape == asked.shape
+    assert torch.allclose(whole[1](texts[0]), moved[0, 0], atol=1e-6)
 
 
 def test_a_common_space_that_is_taken_over_is_the_one_that_is_fitted():

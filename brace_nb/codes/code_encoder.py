@@ -169,8 +169,9 @@ class CodeEncoder(Transformer):
         new._saw(X)
         held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, new.features)
         heads, rows = new.start.first(data, new, space_of)
+        data = (*rows, data[2])  # copies of images and texts, if any were made, are given back
         vars(self).update(vars(new))
-        self._train(HeadRun(self, heads, (*rows, data[2]), held), callback)
+        self._train(HeadRun(self, heads, data, held), callback)
         return self
 
     def _train(self, run, callback):
@@ -190,11 +191,13 @@ class CodeEncoder(Transformer):
     @torch.no_grad()
     def _learn_books(self, run):
         "What the container learns from the rows of trained heads, for each of the weights that are kept."
+        images, texts = run.batches.images, run.batches.texts
+        every = -(-(len(images) + len(texts)) // _BOOK_ROWS)
+        some = dict(image=images[::every], text=texts[-len(images) % every :: every])
         for which, weights in self.states.items() if self.kept.learn else ():
             self.heads.load_state_dict(weights)
-            rows = [run.learning["image"](run.batches.images), run.learning["text"](run.batches.texts)]
-            both = torch.cat(rows)
-            self.books[which] = self.kept.learn(both[:: -(-len(both) // _BOOK_ROWS)], self.dim, self.seed)
+            rows = torch.cat([run.learning[side](x) for side, x in some.items()])
+            self.books[which] = self.kept.learn(rows, self.dim, self.seed)
 
     def loss(
         self,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .heads import head_rows
-from ..core import check_finite, checked, floats, integers, positive, size
+from ..core import check_finite, checked, floats, integers, positive, rows_by_memory, size
 
 # %% auto #0
 __all__ = ['CommonSpace', 'mean_partner', 'within_pair_weights', 'kernel_ridge', 'fit_common_space']
@@ -47,14 +47,27 @@ class CommonSpace(nn.Module):
         self,
         x: Tensor,  # Embeddings (..., F)
     ) -> Tensor:  # Unit rows (..., F)
-        x = F.normalize(head_rows(x, self.mean) - self.mean, dim=-1)
+        "Some rows at a time, because a row meets all keys."
+        x = head_rows(x, self.mean)
+        rows, size = x.reshape(-1, x.shape[-1]), 4 * (4 * x.shape[-1] + 3 * len(self.keys))
+        found, at_once = rows.new_empty(rows.shape), rows_by_memory(x.device, size, 8192)
+        for i in range(0, len(rows), at_once):
+            found[i : i + at_once] = self._moved(rows[i : i + at_once])
+        return found.reshape(x.shape)
+
+    def _moved(self, x):
+        x = F.normalize(x - self.mean, dim=-1)
         return F.normalize((x + self.recall(x)) @ self.weights, dim=-1)
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #932f4c4b
+_AT_ONCE = 131_072  # pairs that are summed at once; sums of more are added up
+
+
 def _centered(x, index):
     "Unit rows after subtracting the mean of the rows that the pairs use; and that mean."
-    mean = x[index].mean(0)
-    return F.normalize(x - mean, dim=-1), mean
+    mean = sum(x[rows].sum(0) for rows in index.split(_AT_ONCE)) / len(index)
+    x = x - mean
+    return F.normalize(x, dim=-1, out=x), mean
 
 
 def mean_partner(
@@ -67,6 +80,12 @@ def mean_partner(
     return total / pairs[1].bincount(minlength=texts).clamp(min=1)[:, None]
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #1c33674a
+def _scatter(images, texts, pairs):
+    "Sum of the outer products of image minus text."
+    difference = (images[pairs[0]] - texts[pairs[1]]).double()
+    return difference.T @ difference
+
+
 @checked(spread=positive)
 def within_pair_weights(
     images: Tensor,  # Centered unit rows (N, F)
@@ -75,8 +94,7 @@ def within_pair_weights(
     spread: float,  # > 0; larger means closer to no change
 ) -> Tensor:  # Symmetric (F, F)
     "(W + spread)^(-1/2) for the scatter W of image minus text, scaled to mean eigenvalue 1."
-    difference = (images[pairs[0]] - texts[pairs[1]]).double()
-    e, v = torch.linalg.eigh(difference.T @ difference)
+    e, v = torch.linalg.eigh(sum(_scatter(images, texts, some) for some in pairs.split(_AT_ONCE, 1)))
     e = e.clamp(min=0) / e.mean().clamp(min=1e-12)
     return ((v * (e + spread).rsqrt()) @ v.T).to(images.dtype).contiguous()
 
@@ -106,6 +124,16 @@ def _check_inputs(images, texts, pairs):
         )
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #e378fc8d
+def _drawn_texts(images, pairs, most, seed):
+    "Texts to remember, drawn at random, and the mean of the pictures of each."
+    used = pairs[1].unique()
+    order = torch.randperm(len(used), generator=torch.Generator().manual_seed(seed))
+    used = used[order[:most].sort().values.to(used.device)]
+    rows, texts = pairs[:, torch.isin(pairs[1], used)]
+    return used, mean_partner(images, torch.stack([rows, torch.searchsorted(used, texts)]), len(used))
+
+
+@torch.no_grad()
 @checked(
     images=floats("N F"),
     texts=floats("M G"),
@@ -133,14 +161,10 @@ def fit_common_space(
         )
     _check_inputs(images, texts, pairs)
     (x, of_images), (y, of_texts) = _centered(images, pairs[0]), _centered(texts, pairs[1])
-    means, weights = mean_partner(x, pairs, len(y)), torch.eye(x.shape[1]).to(x)
-    if spread is not None:
-        weights = within_pair_weights(x, y, pairs, spread)
+    weights = torch.eye(x.shape[1]).to(x) if spread is None else within_pair_weights(x, y, pairs, spread)
     memory = {}
     if ridge is not None:
-        used = pairs[1].unique()
-        order = torch.randperm(len(used), generator=torch.Generator().manual_seed(seed))
-        used = used[order[:keys].sort().values.to(used.device)]
-        change = F.normalize(means[used], dim=-1) - y[used]
+        used, means = _drawn_texts(x, pairs, keys, seed)
+        change = F.normalize(means, dim=-1) - y[used]
         memory = dict(keys=y[used], values=kernel_ridge(y[used], change, width, ridge), width=width)
     return CommonSpace(of_images, weights), CommonSpace(of_texts, weights, **memory)

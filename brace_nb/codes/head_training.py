@@ -157,6 +157,11 @@ def _positive_or_none(value, name):
         positive(value, name)
 
 
+def _evenly(rows, most=65_536):
+    "Every so many-th, so that no more than `most` are left."
+    return rows[:: max(1, -(-len(rows) // most))]
+
+
 @checked(sharpness=_positive_or_none, spread=positive, ridge=positive, width=positive)
 @dataclass(frozen=True)
 class RotationStart(HeadStart):
@@ -188,7 +193,7 @@ class RotationStart(HeadStart):
         else:
             maps = [deepcopy(known).to(images.device) for known in common_maps(space_of)]
         rows = maps[0](images), maps[1](texts)
-        used = torch.cat([side[index.unique()] for side, index in zip(rows, pairs)])
+        used = torch.cat([side[_evenly(index.unique())] for side, index in zip(rows, pairs)])
         rotation = self._rotation(used, encoder, space_of)
         sharpness = self.sharpness or half_sharpness(used, rotation)
         return self._heads(maps, rotation, sharpness, encoder).to(images.device), rows

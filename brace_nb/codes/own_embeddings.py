@@ -40,14 +40,13 @@ def _keep(path, x):
 
 
 def _embeddings(path, key, model=None, kept=None):
-    "A matrix from a file, float32, left on disk where it can be; texts and pictures are embedded first."
+    "A matrix from a file, left on disk where it can be; texts and pictures are embedded first."
     if is_raw(path):
         x = embed_raw(path, model)
         return x if kept is None else _keep(kept, x)
-    found = open_matrix(path, key).read()
-    x = found if found.dtype == np.float32 else np.array(found, np.float32)
+    x = open_matrix(path, key).read()
     for i in range(0, len(x), _AT_ONCE):
-        part = as_tensor(np.asarray(x[i : i + _AT_ONCE]), "embeddings")
+        part = as_tensor(np.asarray(x[i : i + _AT_ONCE], np.float32), "embeddings")
         if not part.isfinite().all():
             rows = (i + (~part.isfinite()).any(1).nonzero().flatten()[:5]).tolist()
             raise ValueError(
@@ -78,7 +77,7 @@ def _pairs(owner, images, texts):
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #a7ff7593
 _MOST_HELD = 5000  # similarities are computed at once
-_MOST_LEARNED = 50_000  # pairs or rows; more would cost memory and change little
+_MOST_LEARNED = 50_000  # pairs or rows, about 200 for each of the 256 centers of a byte
 
 
 def _split(pairs, held, seed):
@@ -93,11 +92,14 @@ def _split(pairs, held, seed):
     away = np.random.default_rng(seed).permutation(used)[:count]
     taken = np.isin(pairs[:, 0], away)
     first = np.unique(pairs[taken][:, 0], return_index=True)[1]
-    learned = pairs[~taken]
-    if len(learned) > _MOST_LEARNED:
-        drawn = np.random.default_rng(seed).permutation(len(learned))[:_MOST_LEARNED]
-        learned = learned[np.sort(drawn)]
-    return learned, pairs[taken][first]
+    return pairs[~taken], pairs[taken][first]
+
+
+def _drawn(pairs, seed):
+    "Those to learn from."
+    if len(pairs) <= _MOST_LEARNED:
+        return pairs
+    return pairs[np.sort(np.random.default_rng(seed).permutation(len(pairs))[:_MOST_LEARNED])]
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #21a0e438
 def _check_size(features, pairs, bits):
@@ -191,20 +193,19 @@ def _scores(model, x, y, asked):
     return model.scores(x, b, "image"), model.scores(y, a, "text")
 
 
-def _shared(scores, truth, k):
-    "Share of the k nearest by floats that are among the k found, % (Q,); a row does not look for itself."
-    nearest_k = [
-        np.argsort(-np.where(np.eye(len(s), dtype=bool), -np.inf, s), axis=1, kind="stable")[:, :k]
-        for s in (scores, truth)
-    ]
-    return np.array([100 * len(np.intersect1d(a, b)) / k for a, b in zip(*nearest_k)])
+def _first(scores, k):
+    "The k most alike of each row, which does not look for itself; the earlier wins a tie."
+    others = np.where(np.eye(len(scores), dtype=bool), -np.inf, scores)
+    return np.argsort(-others, axis=1, kind="stable")[:, :k]
 
 
-def _hits(both, truth, k):
-    "What each query finds, %."
-    if truth is None:
-        return sum(50.0 * ((s >= s.diagonal()[:, None]).sum(1) <= k) for s in map(np.asarray, both))
-    return _shared(both[1], truth, k)
+def _hits(both, near, ks):
+    "What each query finds, % (Q,), for each k: its partner, or of one matrix the share of those near it."
+    if near is None:
+        ranks = [(s >= s.diagonal()[:, None]).sum(1) for s in map(np.asarray, both)]
+        return {k: sum(50.0 * (rank <= k) for rank in ranks) for k in ks}
+    pairs = list(zip(_first(both[1], near.shape[1]), near))
+    return {k: np.array([100 * len(np.intersect1d(a[:k], b[:k])) / k for a, b in pairs]) for k in ks}
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #79462250
 def _line(what, bytes, hits):
@@ -219,20 +220,19 @@ def _line(what, bytes, hits):
 def _lines(models, x, y, one, form, ks):
     "Rows for people, and of each way what its queries found at the first k."
     n, told = len(x), {}
-    truth = _unit(x) @ _unit(x).T if one else None
     ks = [k for k in ks if not one or k < n]
-    rows = []
+    rows, near = [], None
     if x.shape[1] == y.shape[1]:
-        cosines = truth if one else _unit(x) @ _unit(y).T
-        rows.append(_line("floats", 4 * x.shape[1], {k: _hits((cosines, cosines.T), truth, k) for k in ks}))
+        cosines = _unit(x) @ _unit(y).T
+        near = _first(cosines, max(ks)) if one else None
+        rows.append(_line("floats", 4 * x.shape[1], _hits((cosines, cosines.T), near, ks)))
     for name, model in models.items():
         packed = model.encode_images(x, packed=True)
         codes = model.encode_images(x)
         bits = codes.dtype == bool and form != "packed"
         each = CODE_FORMATS[form].mean_bytes(codes) if bits else packed.shape[1]
         for asked in ("codes", "floats"):
-            both = _scores(model, x, y, asked)
-            hits = {k: _hits(both, truth, k) for k in ks}
+            hits = _hits(_scores(model, x, y, asked), near, ks)
             rows.append(_line(f"{name}, {asked} ask", each, hits))
             told[name] = hits  # the last ones are those of floats
     by_chance = {f"R@{k}": 100 * min(1, k / (n - one)) for k in ks}
@@ -267,15 +267,16 @@ def _choice(x, y, learned, ways, options, one):
     for draw in range(1, 1 + min(_MOST_DRAWS, -(-_ENOUGH // max(2, len(learned) // 10)))):
         inner, choice = _split(learned, 0.1, options["seed"] + draw)
         a, b = (np.asarray(side[rows], np.float32) for side, rows in zip((x, y), choice.T))
-        k, truth = (min(10, len(choice) - 1), _unit(a) @ _unit(a).T) if one else (1, None)
+        k, near = (1, None) if not one else (min(10, len(choice) - 1), _first(_unit(a) @ _unit(a).T, 10))
         for name, model in _encoders(ways, options, x, y, inner).items():
-            found[name].append(_hits(_scores(model, a, b, "floats"), truth, k).mean())
+            found[name].append(_hits(_scores(model, a, b, "floats"), near, [k])[k].mean())
     return {name: float(np.mean(hits)) for name, hits in found.items()}
 
 
 def _made(x, y, pairs, ways, options, one, held, form, ks):
     "The best encoder, fitted, and the report."
-    learned, measured = _split(pairs, held, options["seed"])
+    rest, measured = _split(pairs, held, options["seed"])
+    learned = _drawn(rest, options["seed"])
     _check_size(x.shape[1], learned, options.get("dim", 256))
     tried = _choice(x, y, learned, ways, options, one) if len(ways) > 1 else {}
     models = _encoders(ways, options, x, y, learned)
@@ -284,7 +285,8 @@ def _made(x, y, pairs, ways, options, one, held, form, ks):
     rows, told = _lines(models, a, b, one, form, ks)
     model = models[chosen]
     codes = np.asarray(model.encode_images(a))
-    facts = dict(learned_from=len(learned), held_out=len(measured), bits=model.dim, one_matrix=one)
+    facts = dict(learned_from=len(learned), drawn_from=len(rest), held_out=len(measured))
+    facts |= dict(bits=model.dim, one_matrix=one)
     if codes.dtype == bool:
         active = codes.sum(1)
         facts |= dict(active_median=float(np.median(active)), active_most=int(active.max()))
@@ -336,8 +338,9 @@ def report_lines(
     "The report as a table for people."
     ks = [name for name in report["rows"][0] if name.startswith("R@") and " " not in name]
     task = "the nearest by floats among them" if report["one_matrix"] else "its partner among them, both ways"
+    of = f" of {report['drawn_from']}" if report["drawn_from"] > report["learned_from"] else ""
     lines = [
-        f"learned from {report['learned_from']}, measured on {report['held_out']} others "
+        f"learned from {report['learned_from']}{of}, measured on {report['held_out']} others "
         f"(each asks for {task}; % found, interval of 95 %)",
         f"{'':34}{'bytes':>7}" + "".join(f"{k:>22}" for k in ks),
     ]
