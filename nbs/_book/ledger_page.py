@@ -85,6 +85,18 @@ def bar(rows: list[dict], link: str = "") -> str:
     return f'<div class="shares" role="img" aria-label="{words}">{"".join(parts)}</div>{link}'
 
 
+def legend(rows: list[dict]) -> str:
+    "The verdicts in words, each in its color."
+    count = {v: sum(r["verdict"] == v for r in rows) for v in VERDICTS}
+    words = (f'<span class="{verdict_class(v)}">{n} {v}</span>' for v, n in count.items() if n)
+    return f"<p>{' '.join(words)}</p>"
+
+
+def with_code(text: str) -> str:
+    "A text whose code between backticks is set as code."
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped(text))
+
+
 def share_table(rows: list[dict]) -> list[str]:
     "Chapter by chapter, how many rows have each verdict."
     head = "".join(f'<th><span class="{verdict_class(v)}">{v}</span></th>' for v in VERDICTS)
@@ -157,7 +169,7 @@ def refuted(rows: list[dict], ids: list[str]) -> list[str]:
     by_id = {r["id"]: r for r in rows}
     chosen = [by_id[id] for id in ids if id in by_id and by_id[id]["verdict"] == "refuted"]
     return [
-        f"<li><q>{escaped(r['says'])}</q> <small>({'thesis' if 'thesis' in r['source'] else 'post'}, "
+        f"<li><q>{with_code(r['says'])}</q> <small>({'thesis' if 'thesis' in r['source'] else 'post'}, "
         f"{escaped(r['where'])})</small> {badges([r], '')}<br>{escaped(r['text'])}</li>"
         for r in chosen
     ]
