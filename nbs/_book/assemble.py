@@ -56,7 +56,7 @@ def front(rows: list[dict], figures: int) -> None:
         PLAY="\n".join(play_pages.cards("play/")),
         ROWS=str(len(rows)),
         FIGURES=str(figures),
-        BAR="\n".join(raw(ledger_page.bar(rows), ledger_page.legend(rows))),
+        BAR="\n".join(raw(ledger_page.bar(rows), ledger_page.counts(rows, "ledger/"))),
         REFUTED="\n".join(raw("<ul>", *ledger_page.refuted(rows, REFUTED), "</ul>")),
     )
     for name, block in blocks.items():

@@ -85,11 +85,15 @@ def bar(rows: list[dict], link: str = "") -> str:
     return f'<div class="shares" role="img" aria-label="{words}">{"".join(parts)}</div>{link}'
 
 
-def legend(rows: list[dict]) -> str:
-    "The verdicts in words, each in its color."
+def counts(rows: list[dict], folder: str = "") -> str:
+    "How many rows have each verdict, each in its color, with a link to them."
     count = {v: sum(r["verdict"] == v for r in rows) for v in VERDICTS}
-    words = (f'<span class="{verdict_class(v)}">{n} {v}</span>' for v, n in count.items() if n)
-    return f"<p>{' '.join(words)}</p>"
+    words = (
+        f'<a class="{verdict_class(v)}" href="{folder}rows.html?verdict={v.replace(" ", "+")}">{n} {v}</a>'
+        for v, n in count.items()
+        if n
+    )
+    return f'<p class="counts">{" ".join(words)}</p>'
 
 
 def with_code(text: str) -> str:
@@ -126,13 +130,7 @@ what would make our test of it fail, what we measured and a verdict.
 def ledger(rows: list[dict]) -> None:
     "A page of shares, and a page of all rows: every row has one place for good."
     figures = figures_by_row()
-    names = {v: sum(r["verdict"] == v for r in rows) for v in VERDICTS}
-    counts = " ".join(
-        f'<a class="{verdict_class(v)}" href="rows.html?verdict={v.replace(" ", "+")}">{n} {v}</a>'
-        for v, n in names.items()
-        if n
-    )
-    page = wide("Ledger", WORDS, "", *raw(f'<p class="counts">{counts}</p>'))
+    page = wide("Ledger", WORDS, "", *raw(counts(rows)))
     page += [f"[All {len(rows)} rows, to filter and to search](rows.md)", "", "## Shares by chapter", ""]
     present = [source for source in SOURCES if any(r["source"] == source for r in rows)]
     page += [*raw(*share_table(rows)), *toctree("rows", *present)]
@@ -159,7 +157,11 @@ def search(rows: list[dict], present: list[str]) -> None:
     script = '<script src="../_static/ledger_rows.js"></script>'
     body += [
         "",
-        *raw('<div id="ledger-search"></div>', '<div class="ledger" id="ledger-found"></div>', script),
+        *raw(
+            '<div id="ledger-search"></div>',
+            '<section class="chapter"><div class="ledger" id="ledger-found"></div></section>',
+            script,
+        ),
     ]
     put("ledger/rows.md", "\n".join(body))
 
