@@ -42,10 +42,18 @@ readme: .venv/.installed ## write the pages that are notebooks anew: README.md, 
 	$(BIN)/brace-nb readme
 
 dist: .venv/.installed ## wheel and source archive in dist/, both without the clone's data
-	rm -rf dist
-	$(BIN)/python -m pip wheel -q --no-deps -w dist .
+	rm -rf dist build
 	$(BIN)/python setup.py -q sdist
+	$(BIN)/python -m pip wheel -q --no-deps -w dist dist/*.tar.gz
 	@ls -l dist
+
+alone: dist ## try the wheel in an empty environment, outside of the clone (downloads what [tools] needs, 1.8 GB)
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(PYTHON) -m venv "$$folder/env" && \
+		"$$folder/env/bin/pip" install -q -c constraints.txt "$$(echo "$$PWD"/dist/*.whl)[tools]" && \
+		cd "$$folder" && export PATH="$$folder/env/bin:$$PATH" && \
+		python -c 'import numpy as np; np.save("x.npy", np.random.default_rng(0).random((200, 32)))' && \
+		brace-nb --help && brace-nb evaluate x.npy && brace-nb binarize x.npy bits.npy && \
+		brace-nb encode x.npy --preset sign && brace-nb search codes/codes.npy x.npy --top 1 | tail -3
 
 install: .venv/.installed ## create .venv and install everything into it
 
@@ -62,5 +70,5 @@ clean: ## delete the environment and everything that can be made again (figures/
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-.PHONY: figures test lab book export readme dist install clean help
+.PHONY: figures test lab book export readme dist alone install clean help
 .DEFAULT_GOAL := help

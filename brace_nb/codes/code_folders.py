@@ -106,6 +106,8 @@ def read_folder(
 ) -> tuple[CodeEncoder, np.ndarray]:  # The encoder, and packed codes, uint8 (n, bytes)
     "Codes and their encoder; damage, and files that do not belong together, are named."
     codes = Path(codes)
+    if not codes.is_file():
+        raise FileNotFoundError(f"{codes} is not a file. Expected codes that `brace-nb encode` wrote.")
     if (codes.parent / SUMS).is_file():
         known = check_sums(codes.parent)
         if encoder is None and not {codes.name, _ENCODER} <= set(known):

@@ -143,6 +143,8 @@ def _sweep(a) -> int:
     with contextlib.suppress(RuntimeError):  # a program that has torch already computes as it does
         use_one_instruction_set(int(threads) if threads.isdigit() else os.cpu_count() or 1)
     if a.parts:
+        import snakemake  # noqa: F401 - it runs in a process of its own; where it is missing this says so
+
         table = sweep_parts(a.study, a.parts, a.cores, a.snakemake_profile)
     else:
         table = sweep_file(a.study, a.part, progress=not a.part)
@@ -190,9 +192,24 @@ _ACCEPTED = "fail when a ledger row is unmeasured or its verdict is not the acce
 _COLUMN = " COLUMN|FILE"
 
 
+_EXAMPLES = {  # Command -> what its help ends with
+    "train": """for example, a table of at least 100 rows; paths count from its folder:
+  picture,caption
+  photos/1.png,a red apple on a plate""",
+    "sweep": """for example, a study of six trainings:
+  runs: 6
+  seed: 0
+  data: {table: names.csv, held: 0.2}
+  fixed: {steps: 200, batch_size: 32, embed_dim: 64}
+  factors: {learning_rate: {low: 3.0e-4, high: 3.0e-3, log: true}, loss: [pairs, slice]}""",
+}
+
+
 def _add(commands, name: str, function, help: str, options: list = ()) -> argparse.ArgumentParser:
     "A command with its help and options: word and metavar, kind (or choices), default, help."
-    command = commands.add_parser(name, help=help, description=help)
+    form = argparse.RawDescriptionHelpFormatter  # an example keeps its lines
+    said = dict(description=help, epilog=_EXAMPLES.get(name), formatter_class=form)
+    command = commands.add_parser(name, help=help, **said)
     command.set_defaults(function=function)
     for word, kind, default, about in options:
         word, _, metavar = word.partition(" ")
@@ -277,12 +294,7 @@ _OPTIONS = {
         ("--json", bool, False, "one JSON object"),
     ],
     "train": [
-        (
-            "table TABLE.csv",
-            str,
-            None,
-            "a column a view: paths of pictures, or texts; data/examples/names.csv",
-        ),
+        ("table TABLE.csv", str, None, "a column for each view: texts, or paths of pictures"),
         ("--out FOLDER", str, "trained", "weights, embeddings and report (default: trained); goes on there"),
         ("--epochs N", int, 30, "at most (default: 30)"),
         ("--patience N", int, 5, "epochs without a better score before it stops (default: 5)"),
@@ -305,12 +317,7 @@ _OPTIONS = {
         ("--views COLUMN", str, [], "only these columns (default: all of the training)"),
     ],
     "sweep": [
-        (
-            "study STUDY.yaml",
-            str,
-            None,
-            "data, factors and number of runs; an example: data/examples/study.yaml",
-        ),
+        ("study STUDY.yaml", str, None, "data, number of runs, and what is drawn for each"),
         ("--part I/N", str, "", "only every N-th run, from the I-th, from 0"),
         ("--parts", int, 0, "make the runs in so many Snakemake jobs"),
         ("--cores", int, 1, "jobs at once on this machine"),
@@ -329,7 +336,8 @@ def parser() -> argparse.ArgumentParser:
     about = "Regenerate the figures, read the ledger, make codes of your own embeddings or evaluate them."
     end = (
         "Commands marked (clone) work in a clone of the project. The others need the package with [tools]; "
-        "train, embed and sweep need [tools,clip], and encode of texts needs [tools,assignment]."
+        "train, embed and sweep need [tools,clip], encode of texts needs [tools,assignment], and "
+        "sweep --parts needs Snakemake, which is in [dev]."
     )
     p = argparse.ArgumentParser("brace-nb", description=about, epilog=end)
     p.add_argument("--version", action="version", version=f"brace-nb {__version__}")

@@ -47,12 +47,11 @@ def split_items(
 ) -> Parts:
     "A draw of items into three parts."
     share(held, "held")
-    if min(len(tuples) * held, len(tuples) * (1 - 2 * held)) < 10:
-        raise ValueError(
-            f"each part needs 10 items; got {len(tuples)} items and held={held}. Bring more rows, or change "
-            "`held`."
-        )
-    plain = np.zeros(len(tuples), int)
+    n = len(tuples)
+    if min(n * held, n * (1 - 2 * held)) < 10:
+        cure = f"Set held between {10 / n:.2g} and {(1 - 10 / n) / 2:.2g}" if n > 30 else "Bring more rows"
+        raise ValueError(f"each of the three parts needs 10 rows; got {n} rows and held={held}. {cure}.")
+    plain = np.zeros(n, int)
     split = draw_split(plain, seed=seed, shares=(1 - 2 * held, held))
     return Parts(*(tuples.rows(split == name) for name in ("train", "val", "test")))
 

@@ -47,15 +47,16 @@ def front(rows: list[dict], figures: int) -> None:
     "The front page."
     main, others = list(PARTS)[1:7], [list(PARTS)[0], *list(PARTS)[7:]]
     text = (HERE / "front.md").read_text(encoding="utf-8")
+    says = read_facts(ROOT / "figures")["codes"]["figures"]["codes/tradeoff"]["says"]
     blocks = dict(
-        FINDING=read_facts(ROOT / "figures")["codes"]["figures"]["codes/tradeoff"]["alt"],
+        FINDING=" ".join(sentence for sentence, holds in says.items() if holds),
         PARTS="\n".join(raw('<div class="thumbs wide">', *map(part_card, main), "</div>")),
         OTHERS="\n".join(raw('<div class="thumbs wide">', *map(part_card, others), "</div>")),
         REPORTS="\n".join(f"- [{plain(title_of(p))}]({p.relative_to(ROOT).as_posix()})" for p in reports()),
         PLAY="\n".join(play_pages.cards("play/")),
         ROWS=str(len(rows)),
         FIGURES=str(figures),
-        BAR="\n".join(raw(ledger_page.bar(rows))),
+        BAR="\n".join(raw(ledger_page.bar(rows), ledger_page.counts(rows, "ledger/"))),
         REFUTED="\n".join(raw("<ul>", *ledger_page.refuted(rows, REFUTED), "</ul>")),
     )
     for name, block in blocks.items():

@@ -7,7 +7,7 @@ import re
 def _plain(line: str) -> str:
     "A line of a docstring as text: only backticks keep a meaning."
     parts = re.split(r"(`+[^`]*`+)", line)
-    return "".join(part if part.startswith("`") else re.sub(r"([|*]|_\b)", r"\\\1", part) for part in parts)
+    return "".join(part if part.startswith("`") else re.sub(r"([|*@]|_\b)", r"\\\1", part) for part in parts)
 
 
 def _described(name: str, about: dict) -> list[str]:

@@ -85,6 +85,22 @@ def bar(rows: list[dict], link: str = "") -> str:
     return f'<div class="shares" role="img" aria-label="{words}">{"".join(parts)}</div>{link}'
 
 
+def counts(rows: list[dict], folder: str = "") -> str:
+    "How many rows have each verdict, each in its color, with a link to them."
+    count = {v: sum(r["verdict"] == v for r in rows) for v in VERDICTS}
+    words = (
+        f'<a class="{verdict_class(v)}" href="{folder}rows.html?verdict={v.replace(" ", "+")}">{n} {v}</a>'
+        for v, n in count.items()
+        if n
+    )
+    return f'<p class="counts">{" ".join(words)}</p>'
+
+
+def with_code(text: str) -> str:
+    "A text whose code between backticks is set as code."
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped(text))
+
+
 def share_table(rows: list[dict]) -> list[str]:
     "Chapter by chapter, how many rows have each verdict."
     head = "".join(f'<th><span class="{verdict_class(v)}">{v}</span></th>' for v in VERDICTS)
@@ -114,13 +130,7 @@ what would make our test of it fail, what we measured and a verdict.
 def ledger(rows: list[dict]) -> None:
     "A page of shares, and a page of all rows: every row has one place for good."
     figures = figures_by_row()
-    names = {v: sum(r["verdict"] == v for r in rows) for v in VERDICTS}
-    counts = " ".join(
-        f'<a class="{verdict_class(v)}" href="rows.html?verdict={v.replace(" ", "+")}">{n} {v}</a>'
-        for v, n in names.items()
-        if n
-    )
-    page = wide("Ledger", WORDS, "", *raw(f'<p class="counts">{counts}</p>'))
+    page = wide("Ledger", WORDS, "", *raw(counts(rows)))
     page += [f"[All {len(rows)} rows, to filter and to search](rows.md)", "", "## Shares by chapter", ""]
     present = [source for source in SOURCES if any(r["source"] == source for r in rows)]
     page += [*raw(*share_table(rows)), *toctree("rows", *present)]
@@ -147,7 +157,11 @@ def search(rows: list[dict], present: list[str]) -> None:
     script = '<script src="../_static/ledger_rows.js"></script>'
     body += [
         "",
-        *raw('<div id="ledger-search"></div>', '<div class="ledger" id="ledger-found"></div>', script),
+        *raw(
+            '<div id="ledger-search"></div>',
+            '<section class="chapter"><div class="ledger" id="ledger-found"></div></section>',
+            script,
+        ),
     ]
     put("ledger/rows.md", "\n".join(body))
 
@@ -157,7 +171,7 @@ def refuted(rows: list[dict], ids: list[str]) -> list[str]:
     by_id = {r["id"]: r for r in rows}
     chosen = [by_id[id] for id in ids if id in by_id and by_id[id]["verdict"] == "refuted"]
     return [
-        f"<li><q>{escaped(r['says'])}</q> <small>({'thesis' if 'thesis' in r['source'] else 'post'}, "
+        f"<li><q>{with_code(r['says'])}</q> <small>({'thesis' if 'thesis' in r['source'] else 'post'}, "
         f"{escaped(r['where'])})</small> {badges([r], '')}<br>{escaped(r['text'])}</li>"
         for r in chosen
     ]

@@ -80,10 +80,20 @@ document.addEventListener("DOMContentLoaded", () => {
     const texts = rows.map((row) => Object.values(row).join(" ").toLowerCase());
     const of = (name) => [...new Set(rows.map((row) => row[name]))];
     const by = { source: Object.values(sources), kind: of("kind"), verdict: of("verdict") };
-    const cell = (line, node) => line.insertCell().append(node);
+    const heads = ["where", "the source says", "we measured", "verdict"];
+    const cell = (line, ...nodes) => {
+      const made = line.insertCell();
+      made.dataset.head = heads[made.cellIndex];
+      made.append(...nodes);
+    };
     const word = (text, tag = "span") => Object.assign(document.createElement(tag), { textContent: text });
+    const coded = (text) => text.split(/`([^`]+)`/).map((part, k) => (k % 2 ? word(part, "code") : part));
     const draw = (found, most) => {
       const table = document.createElement("table");
+      table
+        .createTHead()
+        .insertRow()
+        .append(...heads.map((head) => word(head, "th")));
       const body = table.createTBody();
       for (const row of found.slice(0, most)) {
         const line = body.insertRow();
@@ -92,8 +102,8 @@ document.addEventListener("DOMContentLoaded", () => {
         const badge = word(row.verdict);
         badge.className = `verdict ${row.verdict.replace(" ", "-")}`;
         cell(line, link);
-        cell(line, word(row.says));
-        cell(line, word(row.text));
+        cell(line, ...coded(row.says));
+        cell(line, ...coded(row.text));
         cell(line, badge);
       }
       place.replaceChildren(table);
