@@ -65,14 +65,6 @@ def test_a_report_follows_the_ledger():
     assert "left open" in verdict_sentence([row(verdict="undecided")])
 
 
-def test_a_sentence_needs_its_verdict():
-    report = SourceReport("a", rows=[row()], facts={})
-    assert "It falls." in report.sentence("a.1", "reproduced", "It falls.")
-    for id, verdict in (("a.1", "differs"), ("a.2", "reproduced")):
-        with pytest.raises(ValueError, match="the ledger has"):
-            report.sentence(id, verdict, "It falls.")
-
-
 def test_a_row_is_shown_once_and_none_is_lost():
     rows = [row("a.1"), row("a.2"), row("a.3", "not run", needs="a GPU"), row("a.4", kind="erratum")]
     report = SourceReport("a", rows=rows, facts={})
