@@ -143,10 +143,10 @@ def watching(todo: list[Experiment], log: Path):  # To call now and then
     return look
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #0d8ea4e3
-def remember_minutes(what: str, seconds: float, edition: str = "now") -> None:
+def remember_minutes(what: str, seconds: float) -> None:
     "Write into `figures/minutes.json` how long something took, and where."
     path = root() / "figures/minutes.json"
     known = read_json(path, "Restore it with git, or delete it.", {...: dict}) if path.exists() else {}
     taken = dict(seconds=round(seconds, 1), processor=processor(), cores=os.cpu_count())
-    known[what] = known.get(what, {}) | {edition: taken}
+    known[what] = known.get(what, {}) | dict(now=taken)
     write_atomic(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
