@@ -131,9 +131,7 @@ def watching(todo: list[Experiment], log: Path):  # To call now and then
         news = [e for e in todo if now[e.name] != known[e.name]]
         known.update(now)
         count = Counter(now.values())
-        counts = ", ".join(
-            f"{count[state]} {state}" for state in ("queued", "running", "failed") if count[state]
-        )
+        counts = ", ".join(f"{count[s]} {s}" for s in ("queued", "running", "failed") if count[s])
         for e in (e for e in news if now[e.name] != "queued"):
             after = f"\n{words(e)[-6000:]}" if now[e.name] == "failed" else ""
             tell(e.profile, f"{e.name}: {now[e.name]}" + (f" ({counts})" if counts else "") + after)
