@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brace_nb.companion import (
-    counts,
     decide,
     gain_over_null,
     holds,
