@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brace_nb.companion import (
-    counts,
     decide,
     gain_over_null,
     holds,
@@ -22,7 +21,6 @@ from brace_nb.companion import (
     names_in,
     problems,
     read_facts,
-    replication_report,
     root,
     row_faults,
     split_tables,
@@ -369,24 +367,3 @@ def test_a_row_with_evidence_is_judged_by_it(here, long, verdict, moved):
     assert row["verdict"] == verdict and row["seeds"] == 12 and ("moved" in row) == moved
     assert row["measured"] == dict(x=long)
     assert any("moved" in told for told in problems([row | dict(accepted=verdict)])) == moved
-
-
-def test_the_replication_report_says_what_the_ledger_says():
-    rows = json.loads((root() / "figures/claims.json").read_text())
-    report = replication_report(rows)
-    for r in rows:
-        once = "same_as" not in r
-        ours = r["source"] == "project"
-        assert (f"#{r['id']})" in report) or r["verdict"] != "refuted" or not once, r["id"]
-        assert ours or not r.get("headline") or f"#{r['id']})" in report, r["id"]
-    told = counts(rows)
-    assert f"{told['refuted']} refuted" in report and f"{told['not run']} rows were not run" in report
-    assert 2_500 < len(report.split()) < 7_000  # ten pages in print
-
-
-def test_a_headline_changes_its_report_with_its_verdict():
-    row = dict(PLANTED, id="x.y", source="x", text="0.4", note="", measured={}, unit=None, tolerance=None)
-    row |= dict(headline=True)
-    texts = {v: replication_report([row | dict(verdict=v)]) for v in ("reproduced", "undecided", "differs")}
-    assert "would fail by: a fall of .1 or less" in texts["reproduced"]
-    assert "open, because" in texts["undecided"] and "we looked for" in texts["differs"]

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from brace_nb.companion import SourceReport, VERDICTS, read_rows, root, verdict_sentence
+from brace_nb.companion import SourceReport, VERDICTS, counts, read_rows, root, verdict_sentence
 
 REPORTS = sorted((root() / "nbs/reports").glob("*.ipynb"))
 
@@ -17,17 +17,19 @@ def row(id="a.1", verdict="reproduced", **more):
     return kept | dict(id=id, verdict=verdict, kind="claim", experiment="codes/speed") | more
 
 
-def outputs(path):
-    "What the cells of a report show, in order."
+def outputs(path, **given):
+    "What the cells of a report show, in order, and its names; `given` stand in place of its own."
     shown, names = [], {}
     for cell in json.loads(path.read_text())["cells"]:
         if cell["cell_type"] == "code":
             tree = ast.parse("".join(cell["source"]))
             last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
             exec(compile(tree, path.name, "exec"), names)
+            names |= given
             if last is not None:
-                shown.append(str(eval(compile(ast.Expression(last.value), path.name, "eval"), names)))
-    return shown, names["report"]
+                found = eval(compile(ast.Expression(last.value), path.name, "eval"), names)
+                shown.append(str(getattr(found, "data", found)))
+    return shown, names.get("report")
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +65,6 @@ def test_a_report_follows_the_ledger():
     assert "left open" in verdict_sentence([row(verdict="undecided")])
 
 
-def test_a_sentence_needs_its_verdict():
-    report = SourceReport("a", rows=[row()], facts={})
-    assert "It falls." in report.sentence("a.1", "reproduced", "It falls.")
-    for id, verdict in (("a.1", "differs"), ("a.2", "reproduced")):
-        with pytest.raises(ValueError, match="the ledger has"):
-            report.sentence(id, verdict, "It falls.")
-
-
 def test_a_row_is_shown_once_and_none_is_lost():
     rows = [row("a.1"), row("a.2"), row("a.3", "not run", needs="a GPU"), row("a.4", kind="erratum")]
     report = SourceReport("a", rows=rows, facts={})
@@ -88,3 +82,37 @@ def test_what_a_report_cannot_say():
         report.section("a.*", figure="codes/none")
     with pytest.raises(ValueError, match="has no source"):
         SourceReport("z", rows=[row()], facts={})
+
+
+def replication(rows):
+    "What the page of the whole replication shows of a ledger."
+    return "\n".join(outputs(root() / "nbs/reports/replication.ipynb", rows=rows)[0])
+
+
+def test_the_replication_report_says_what_the_ledger_says():
+    rows = read_rows(root() / "figures/claims.json")
+    report = replication(rows)
+    for r in rows:
+        once = "same_as" not in r
+        ours = r["source"] == "project"
+        assert (f"#{r['id']})" in report) or r["verdict"] != "refuted" or not once, r["id"]
+        assert ours or not r.get("headline") or f"#{r['id']})" in report, r["id"]
+    told = counts(rows)
+    assert f"{told['refuted']} rows are refuted" in report
+    assert f"{told['not run']} rows were not run" in report
+    assert 2_000 < len(report.split()) < 6_500  # ten pages in print
+
+
+def test_a_headline_changes_its_report_with_its_verdict():
+    told = row("x.1", source="x", says="it falls", test="a fall of .1 or less", tolerance=None, headline=True)
+    told |= dict(measured=0.4, text="0.4")
+    texts = {v: replication([told | dict(verdict=v)]) for v in ("reproduced", "undecided", "differs")}
+    assert "would fail by: a fall of .1 or less" in texts["reproduced"]
+    assert "open, because" in texts["undecided"] and "we looked for" in texts["differs"]
+
+
+def test_a_mistake_that_is_repeated_is_a_number_of_the_replication_report():
+    first = row("x.1", "refuted", source="x", tolerance=None, test="", measured=1.0)
+    again = row("x.2", "refuted", source="x", tolerance=None, test="", measured=None, same_as="x.1")
+    report = replication([first, again])
+    assert "Repeated in 1 other rows" in report and "x.2" not in report and "1 rows are refuted" in report

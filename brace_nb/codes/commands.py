@@ -51,49 +51,41 @@ def search(
 # %% ../../nbs/2_codes/10a_commands.ipynb #0275d6ad
 _FILE = "embeddings (.npy, .npz, .safetensors, .parquet), sentences (.txt), or a folder of texts or pictures"
 _MODEL = "for texts and pictures: folder of a sentence encoder, or CLIP weights (default: packaged MiniLM)"
-_ENCODE = {
-    "out": (str, "codes", "FOLDER", "folder to write (default: codes)"),
-    "owner": (str, None, "FILE", "image row of each text, .npy or one a line (default: text i, image i)"),
-    "preset": (str, "auto", "NAME", "auto (default: what is best), sign, rotation, pq, best, few or post"),
-    "bits": (int, None, "D", "dimensions of a code (default: 256, few 512)"),
-    "active": (int, None, "K", "active bits of every code at most"),
-    "form": (str, "packed", "FORM", "packed (.npy, default), indices (.parquet) or tokens (.txt)"),
-    "held": (float, 0.1, "SHARE", "share of the rows to measure with (default: 0.1)"),
-    "epochs": (int, None, "N", "default: the preset's, at most 4,000 steps; 0: none"),
-    "seed": (int, 0, "N", "of the split and the training"),
-    "model": (str, None, "PATH", _MODEL),
-}
-_SEARCH = {
-    "top": (int, 10, "K", "codes for each query (default: 10)"),
-    "modality": (str, "text", "KIND", "what the queries are: text (default) or image"),
-    "encoder": (str, None, "FILE", "the encoder (default: encoder.safetensors beside the codes)"),
-    "key": (str, None, "KEY", "name of the matrix of queries"),
-    "rescore": (str, None, "FILE", "the embeddings that were encoded: order a shortlist by their cosine"),
-    "show": (str, None, "FILE", "the texts or pictures that were encoded: print what was found"),
-    "model": (str, None, "PATH", _MODEL),
-    "shortlist": (int, 10, "N", "times --top codes are looked at again (default: 10)"),
-}
+_ENCODE = [  # Word and metavar, kind, default, help
+    ("files FILE", str, [], f"{_FILE}; two: row i belongs to row i"),
+    ("--keys KEY", str, [], "names of the two matrices"),
+    ("-k", int, [1, 5, 10], "list lengths of retrieval"),
+    ("--json", bool, False, "one JSON object"),
+    ("--out FOLDER", str, "codes", "folder to write (default: codes)"),
+    ("--owner FILE", str, None, "image row of each text, .npy or one a line (default: text i, image i)"),
+    ("--preset NAME", str, "auto", "auto (default: what is best), sign, rotation, pq, best, few or post"),
+    ("--bits D", int, None, "dimensions of a code (default: 256, few 512)"),
+    ("--active K", int, None, "active bits of every code at most"),
+    ("--form FORM", str, "packed", "packed (.npy, default), indices (.parquet) or tokens (.txt)"),
+    ("--held SHARE", float, 0.1, "share of the rows to measure with (default: 0.1)"),
+    ("--epochs N", int, None, "default: the preset's, at most 4,000 steps; 0: none"),
+    ("--seed N", int, 0, "of the split and the training"),
+    ("--model PATH", str, None, _MODEL),
+]
+_SEARCH = [
+    ("codes CODES", str, None, "what `encode` wrote: .npy, .parquet or .txt"),
+    ("queries QUERIES", str, None, _FILE),
+    ("--coded", bool, False, "make codes of the queries too"),
+    ("--top K", int, 10, "codes for each query (default: 10)"),
+    ("--modality KIND", str, "text", "what the queries are: text (default) or image"),
+    ("--encoder FILE", str, None, "the encoder (default: encoder.safetensors beside the codes)"),
+    ("--key KEY", str, None, "name of the matrix of queries"),
+    ("--rescore FILE", str, None, "the embeddings that were encoded: order a shortlist by their cosine"),
+    ("--show FILE", str, None, "the texts or pictures that were encoded: print what was found"),
+    ("--model PATH", str, None, _MODEL),
+    ("--shortlist N", int, 10, "times --top codes are looked at again (default: 10)"),
+]
 
 # %% ../../nbs/2_codes/10a_commands.ipynb #0bcc5a05
-def _options(command, table):
-    for name, (kind, default, word, help) in table.items():
-        command.add_argument(f"--{name}", type=kind, default=default, metavar=word, help=help)
-
-
 def add_code_commands(
-    add,  # Called as add(name, function, help): a parser for one command
+    add,  # Called as add(name, function, help, options): puts a command on the line
 ) -> None:
     "Put `encode` and `search` on a command line."
-    c = add("encode", encode, "codes of your own embeddings: fit, report on rows held out, save, encode")
-    c.add_argument("files", nargs="+", metavar="FILE", help=f"{_FILE}; two: row i belongs to row i")
-    c.add_argument("--keys", nargs="+", default=[], metavar="KEY", help="names of the two matrices")
-    c.add_argument("-k", type=int, nargs="+", default=[1, 5, 10], help="list lengths of retrieval")
-    c.add_argument("--json", action="store_true", help="one JSON object")
-    _options(c, _ENCODE)
-    c.set_defaults(streams=True)
-    c = add("search", search, "the nearest of saved codes for embeddings that ask, as a table")
-    c.add_argument("codes", metavar="CODES", help="what `encode` wrote: .npy, .parquet or .txt")
-    c.add_argument("queries", metavar="QUERIES", help=_FILE)
-    c.add_argument("--coded", action="store_true", help="make codes of the queries too")
-    _options(c, _SEARCH)
-    c.set_defaults(streams=True)
+    about = "codes of your own embeddings: fit, report on rows held out, save, encode"
+    add("encode", encode, about, _ENCODE)
+    add("search", search, "the nearest of saved codes for embeddings that ask, as a table", _SEARCH)

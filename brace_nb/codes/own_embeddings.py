@@ -31,19 +31,15 @@ __all__ = ['encode_files', 'report_lines', 'search_files']
 _AT_ONCE = 65_536  # rows
 
 
-def _keep(path, x):
-    "Write embeddings that took long, before anything else can go wrong."
-    with atomic_path(path) as part, open(part, "wb") as out:
-        np.save(out, x)
-    print(f"{len(x):,} embeddings: {path}", file=sys.stderr)
-    return x
-
-
 def _embeddings(path, key, model=None, kept=None):
     "A matrix from a file, left on disk where it can be; texts and pictures are embedded first."
     if is_raw(path):
         x = embed_raw(path, model)
-        return x if kept is None else _keep(kept, x)
+        if kept is not None:  # they took long: written before anything else can go wrong
+            with atomic_path(kept) as part, open(part, "wb") as out:
+                np.save(out, x)
+            print(f"{len(x):,} embeddings: {kept}", file=sys.stderr)
+        return x
     x = open_matrix(path, key).read()
     for i in range(0, len(x), _AT_ONCE):
         part = as_tensor(np.asarray(x[i : i + _AT_ONCE], np.float32), "embeddings")

@@ -27,7 +27,6 @@ __getattr__, __dir__, __all__ = lazy(
         "agreed by_kind counts judged keep_replication ledger load_replications problems read_rows "
         "to_headlines to_index to_page to_text write_ledger"
     ),
-    replication="replication_report",
     ledger_picture="to_picture",
     evidence="LONG evidence_by_row evidence_folder is_proven keep_evidence read_evidence",
     dependencies="code_closure code_digest imports lazy_table module_of",

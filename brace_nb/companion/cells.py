@@ -90,12 +90,6 @@ def literals(path: Path, source: str) -> dict:  # Name -> value
     return values
 
 # %% ../../nbs/7_companion/06a_cells.ipynb #c55db304
-def _names_read(sources: list[str]) -> set[str]:
-    "Names that code reads."
-    nodes = [n for s in sources for n in ast.walk(ast.parse(s)) if isinstance(n, ast.Name)]
-    return {n.id for n in nodes if isinstance(n.ctx, ast.Load)}
-
-
 def _parameters_cell(path: Path, cells: list[dict]) -> str:
     "The source of the parameters cell; every parameter is read by another cell."
     tagged = [c for c in cells if "parameters" in c["tags"]]
@@ -104,7 +98,8 @@ def _parameters_cell(path: Path, cells: list[dict]) -> str:
             f"{path}: an experiment has exactly one cell tagged `parameters`; got {len(tagged)}."
         )
     values = literals(path, tagged[0]["source"])
-    read = _names_read([c["source"] for c in cells if c is not tagged[0]])
+    nodes = [n for c in cells if c is not tagged[0] for n in ast.walk(ast.parse(c["source"]))]
+    read = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     if unread := sorted(values.keys() - read):
         raise ValueError(f"{path}: parameters {unread} are never read. Use them or delete them.")
     return tagged[0]["source"]

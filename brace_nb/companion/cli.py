@@ -382,12 +382,6 @@ def _say(text: str, code: int) -> int:
     print(f"brace-nb: {text}", file=sys.stderr)
     return code
 
-
-def _enough() -> int:
-    "Who reads has enough, as in `brace-nb claims | head`: the rest goes nowhere."
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 128 + signal.SIGPIPE
-
 # %% ../../nbs/7_companion/12_cli.ipynb #17317303
 def _run(a) -> int:
     "The exit code of a command; errors of the user are one line."
@@ -395,8 +389,9 @@ def _run(a) -> int:
         code = int(a.function(a))
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        return _enough()
+    except BrokenPipeError:  # who reads has enough, as in `brace-nb claims | head`: the rest goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return _say("interrupted; nothing is half-written.", 128 + signal.SIGINT)
     except ModuleNotFoundError as error:

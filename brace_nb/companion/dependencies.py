@@ -58,11 +58,6 @@ def _by_name(nodes: list[ast.AST], inside: str) -> set[tuple[str, str | None]]:
             found.add((inside + "." + name.lstrip("."), None))
     return found
 
-
-def _defines_lazy(tree: ast.AST) -> bool:
-    "Is this the module of `lazy` itself? What it imports by name is in the tables of the parts."
-    return any(isinstance(n, ast.FunctionDef) and n.name == "lazy" for n in ast.walk(tree))
-
 # %% ../../nbs/7_companion/05_dependencies.ipynb #9a30bd6b
 def _statements(nodes: list[ast.AST], package: list[str]) -> Iterator[tuple[str, str | None]]:
     "(Module, name) of every import statement of a file of `package`; the name of `import module` is None."
@@ -94,8 +89,8 @@ def imports(
     tree = without_docstrings(ast.parse(source))
     nodes = list(ast.walk(tree))
     found = {*_statements(nodes, inside.split(".")), *_mentions(nodes, package)}
-    if inside and not _defines_lazy(tree):
-        found |= _by_name(nodes, inside)
+    if inside and not any(isinstance(n, ast.FunctionDef) and n.name == "lazy" for n in nodes):
+        found |= _by_name(nodes, inside)  # what the module of `lazy` imports is in the tables of the parts
     return frozenset((module, name) for module, name in found if module.split(".")[0] == package)
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #2f40b8e4
@@ -192,10 +187,10 @@ def code_closure(
     return {m: "absent" if f is None else f.digest for m, f in files.items() if f is not _NOTHING}
 
 # %% ../../nbs/7_companion/05_dependencies.ipynb #f6d02544
-def module_of(name: str, folder: Path | str | None = None) -> str:  # "package.part.module"
+def module_of(name: str) -> str:  # "package.part.module"
     "The module of a part that has a public name, from the part's lazy table."
     part, _, function = name.partition(":")
-    file = read_module(Path(folder or root()), part)
+    file = read_module(root(), part)
     if file is None or function not in file.lazy:
         raise ValueError(f"{part} must offer {function}, which the engine looks up there; it does not.")
     return f"{part}.{file.lazy[function]}"

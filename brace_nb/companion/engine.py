@@ -94,16 +94,18 @@ def _command(profile: str, todo: list[Experiment], force: bool, words: list[str]
     return [*start, "--config", f"profile={profile}", f"force={int(force)}", "--", *targets]
 
 # %% ../../nbs/7_companion/11_engine.ipynb #1b9d51ec
-_CALLED = (
+_ALWAYS = (
+    *"papermill execnb.shell yaml matplotlib.pyplot pandas".split(),
     "brace_nb.companion.claims:load_claims",
     "brace_nb.companion.staleness:package_versions",
     "brace_nb.companion.engine:_read_everything",
 )
-_ALWAYS = ("papermill", "execnb.shell", "yaml", "matplotlib.pyplot", "pandas", *_CALLED)
-_LIBRARIES = "torch scipy.stats sklearn.linear_model pyarrow.parquet numba"
-_FIRST = "brace_nb.core.portable:use_one_instruction_set"
-_STARTED = ("brace_nb.foundations:import_open_clip", "brace_nb.companion.engine:_start_numba")
-_SCIENCE = (_FIRST, *_LIBRARIES.split(), *_STARTED)
+_SCIENCE = (
+    "brace_nb.core.portable:use_one_instruction_set",  # before the first library
+    *"torch scipy.stats sklearn.linear_model pyarrow.parquet numba".split(),
+    "brace_nb.foundations:import_open_clip",
+    "brace_nb.companion.engine:_start_numba",
+)
 _PARTS = {"foundations", "codes", "ndim", "assignment", "evaluation", "grounding"}
 
 
@@ -135,12 +137,6 @@ def _surroundings(profile: str, socket: str) -> dict[str, str]:
     here = {"TMPDIR": str(Path(socket).parent), processes.VARIABLE: socket} if socket else {}
     return {k: v for k, v in os.environ.items() if k != processes.VARIABLE} | own | here
 
-# %% ../../nbs/7_companion/11_engine.ipynb #2356498f
-def _say_last_words(todo: list[Experiment], path: Path, say) -> None:
-    "What Snakemake said, where no job has said why it failed."
-    if not any(schedule.trace("logs", e.profile, e.name).exists() for e in todo):
-        say(path.read_text(errors="replace")[-3000:] or "Snakemake ended without a word.")
-
 # %% ../../nbs/7_companion/11_engine.ipynb #f0e627dd
 def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, force, lock, say) -> int:
     "Have Snakemake run experiments; results stay until the new ones are whole. Returns the exit code."
@@ -165,8 +161,8 @@ def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, fo
             return 130
     if look:
         look()
-    if code:
-        _say_last_words(todo, path, say)
+    if code and not any(schedule.trace("logs", e.profile, e.name).exists() for e in todo):
+        say(path.read_text(errors="replace")[-3000:] or "Snakemake ended without a word.")
     return code
 
 # %% ../../nbs/7_companion/11_engine.ipynb #e1f73654
@@ -179,13 +175,6 @@ def _say_ledger(rows: list[dict], chosen: dict, profile: str, only: str, say) ->
     for problem in wrong:
         say(f"  ! {problem}", flush=True)
     return wrong
-
-
-def _say_failed(failed: list[str], profile: str, say) -> None:
-    "What did not finish."
-    log = derived(profile).relative_to(root()) / "snakemake.log"
-    rest = "The other figures are up to date; the last good ones of these are still in place."
-    say(f"not finished: {', '.join(failed) or f'see {log}'}. {rest}", flush=True)
 
 
 def _say_broken(broken: dict[str, str], say) -> None:
@@ -226,13 +215,6 @@ def _plan(chosen: dict[str, Experiment], profile: str, force: bool, say) -> dict
     say(f"{len(chosen)} experiments, profile {profile}: {len(reasons) or 'nothing'} to run", flush=True)
     return reasons
 
-
-def _say_plan(reasons: dict[str, list[str]], say) -> None:
-    "Which experiments would run, and why."
-    for name, why in reasons.items():
-        more = f"; and {len(why) - 6} more" if len(why) > 6 else ""
-        say(f"  {name}: {'; '.join(why[:6])}{more}")
-
 # %% ../../nbs/7_companion/11_engine.ipynb #8f4298eb
 def _choose(profile: str, only: str) -> tuple[dict[str, Experiment], dict[str, str]]:
     "The experiments that are meant and those they need; and those meant that cannot run, with the reason."
@@ -253,7 +235,10 @@ def _report(rows, reasons, chosen, broken, profile, only, code, strict, say) -> 
     if profile == "cpu" and (text := comparison.compare(chosen).text(most=12)):
         say(text, flush=True)
     if code:
-        _say_failed([name for name in reasons if stale({name: chosen[name]})], profile, say)
+        failed = [name for name in reasons if stale({name: chosen[name]})]
+        failed = failed or [f"see {derived(profile).relative_to(root())}/snakemake.log"]
+        rest = "The other figures are up to date; the last good ones of these are still in place."
+        say(f"not finished: {', '.join(failed)}. {rest}", flush=True)
     _say_broken(broken, say)
     return code or int(bool(broken)) or (3 if strict and wrong else 0)
 
@@ -274,7 +259,9 @@ def make(
         _say_broken(broken, say)
         reasons = _plan(chosen, profile, force, say)
         if dry_run:
-            _say_plan(reasons, say)
+            for name, why in reasons.items():
+                more = f"; and {len(why) - 6} more" if len(why) > 6 else ""
+                say(f"  {name}: {'; '.join(why[:6])}{more}")
             return int(bool(broken))
         cores, todo = cores or os.cpu_count() or 1, [chosen[name] for name in reasons]
         code = _run(profile, todo, cores, snakemake_profile, force, lock, say)

@@ -41,23 +41,18 @@ class Profile:
 _KINDS = dict(requires=(str, "a word"), over=(str, "a word"), seeds=(int, "a whole number"))
 
 
-def _said_by(path: Path) -> dict:
-    "What a file says: parameters for each experiment and for all."
-    content = read_yaml(path)
-    for key, said in content.items():
-        kind, wanted = _KINDS.get(key, (dict | None, "a table of parameters"))
-        if not isinstance(said, kind):
-            raise malformed(path, f"{wanted} for {key!r}", f"{said!r}. Mend it, or restore it with git")
-    return content
-
-
 def load_profile(name: str) -> Profile:
     "Read a profile; its name is made of letters, digits, _ and -."
     folder = root() / "data/profiles"
     known = sorted(p.stem for p in folder.glob("*.yaml") if re.fullmatch(r"[\w-]+", p.stem, re.ASCII))
     if name not in known:
         raise ValueError(f"unknown profile {name!r}; known: {', '.join(known)}.")
-    content = _said_by(folder / f"{name}.yaml")
+    path = folder / f"{name}.yaml"
+    content = read_yaml(path)
+    for key, said in content.items():
+        kind, wanted = _KINDS.get(key, (dict | None, "a table of parameters"))
+        if not isinstance(said, kind):
+            raise malformed(path, f"{wanted} for {key!r}", f"{said!r}. Mend it, or restore it with git")
     below = content.pop("over", "")
     own = {k: v or {} for k, v in content.items() if k not in ("requires", "all", "seeds")}
     for experiment, values in (load_profile(below).experiments if below else {}).items():

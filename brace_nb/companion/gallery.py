@@ -49,13 +49,6 @@ def counterparts(
     return "; ".join(f"{source}, {', '.join(places)}" for source, places in found.items())
 
 # %% ../../nbs/7_companion/04a_gallery.ipynb #af7fea09
-def _verdicts(ids: list[str], rows: dict[str, dict]) -> str:
-    "The ledger's rows about a figure, each with its verdict and a link to it."
-    found = [rows[id] for id in ids if id in rows]
-    links = [f"[{r['id']}](../claims/{r['source']}.md#{r['id']}) **{r['verdict']}**" for r in found]
-    return " · ".join(links)
-
-
 def _entry(figure: str, facts: dict, caption: str, text: str, title: str, rows: dict) -> list[str]:
     "A figure of a page."
     name = figure.partition("/")[2]
@@ -65,7 +58,10 @@ def _entry(figure: str, facts: dict, caption: str, text: str, title: str, rows: 
     of = counterparts(facts["claims"], rows)
     lines = [f"## {name.replace('_', ' ')}", "", f"![{alt}]({name}.png)", ""]
     lines += [f"*Counterpart of: {of}.*", ""] * bool(of) + [words]
-    judged = _verdicts(facts["claims"], rows)
+    judged = " · ".join(
+        f"[{r['id']}](../claims/{r['source']}.md#{r['id']}) **{r['verdict']}**"
+        for r in (rows[id] for id in facts["claims"] if id in rows)
+    )
     source = f"From [{title}]({notebook}); numbers in [{name}.csv](../../data/numbers/{figure}.csv)."
     return [*lines, "", source, "", *([f"Ledger: {judged}", ""] if judged else [])]
 

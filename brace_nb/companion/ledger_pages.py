@@ -79,13 +79,7 @@ def keep_replication(
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #c83a1f55
 _EMPTY = dict(measured=None, null=None, gained=None, note="")
 _SAID = ("kind", "source", "where", "says", "unit", "tolerance", "test", "needs", "experiment")
-_SHOWN = (
-    "text",
-    "verdict",
-    "null_text",
-    "note",
-    "cause",
-)  # a repeating row shows these
+_SHOWN = ("text", "verdict", "null_text", "note", "cause")  # a repeating row shows these
 
 
 def _by_evidence(row: dict, record: dict, proof: dict) -> dict:
@@ -101,9 +95,8 @@ def _entry(id: str, row: dict, record: dict, elsewhere: dict, proof: dict | None
     "A row of the ledger: what the source says, what we measured, the verdict of the two as they stand."
     entry = dict(id=id) | {key: row.get(key) for key in _SAID} | dict(accepted=row["verdict"])
     entry |= dict(text=None, verdict="not run")
-    entry |= {k: row[k] for k in ("under", "headline", "same_as") if k in row} | {
-        k: record.get(k) for k in _EMPTY
-    }
+    entry |= {k: row[k] for k in ("under", "headline", "same_as") if k in row}
+    entry |= {k: record.get(k) for k in _EMPTY}
     try:
         if proof is not None:
             return entry | _by_evidence(row, record, proof)
@@ -222,14 +215,18 @@ def _found(r: dict) -> str:
         who = "".join(f"; `PROFILE={p}` measures it" for p in under if p != "nobody")
         who += f"; nobody else can run it: {under['nobody']}" if "nobody" in under else ""
         return _cell(r["note"]) or f"needs {_cell(r['needs'])}{who}"
-    null = f"<br>null: {_cell(r['null_text'])}" if r.get("null_text") else ""
-    note = f"<br>{_cell(r['note'])}" if r["note"] else ""
-    note += f"<br>long run, {r['seeds']} seeds" if r.get("seeds") else ""
-    note += f"<br>moved: here {_cell(r['moved'])}" if "moved" in r else ""
-    note += f"<br>undecided: {r['cause']}" if r.get("cause") else ""
-    repeats = f"<br>repeats `{r['same_as']}`, and is counted there" if "same_as" in r else ""
     others = "".join(f"<br>on {_cell(p)}: {_cell(text)}" for p, text in r.get("elsewhere", {}).items())
-    return _cell(r["text"]) + null + note + repeats + (f" (alone {r['alone']}){others}" if others else "")
+    parts = [
+        _cell(r["text"]),
+        f"<br>null: {_cell(r['null_text'])}" if r.get("null_text") else "",
+        f"<br>{_cell(r['note'])}" if r["note"] else "",
+        f"<br>long run, {r['seeds']} seeds" if r.get("seeds") else "",
+        f"<br>moved: here {_cell(r['moved'])}" if "moved" in r else "",
+        f"<br>undecided: {r['cause']}" if r.get("cause") else "",
+        f"<br>repeats `{r['same_as']}`, and is counted there" if "same_as" in r else "",
+        f" (alone {r['alone']}){others}" if others else "",
+    ]
+    return "".join(parts)
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #d9108dd2
 def _line(r: dict, figures: list[str]) -> str:
@@ -292,13 +289,6 @@ def read_rows(path: Path) -> list[dict]:
     form = [dict(id=str, source=str, measured=object, verdict=str, experiment=object)]
     return read_json(path, "Restore it with git, or delete it and run everything.", form)
 
-
-def _kept(path: Path, finished: set[str]) -> dict[str, dict]:
-    "Measurements in a ledger file of experiments that did not run here."
-    before = read_rows(path) if path.exists() else []
-    old = [r for r in before if r["measured"] is not None and r["experiment"] not in finished]
-    return {r["id"]: {key: r.get(key) for key in _EMPTY} for r in old}
-
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #7c1a0e44
 def _write_pages(rows: list[dict], folder: Path) -> None:
     "CLAIMS.md and a page for each source; pages of sources that are gone go too."
@@ -320,11 +310,13 @@ def write_ledger(
 ) -> list[dict]:  # The ledger
     "Update claims.json and the pages; rows of experiments that did not run here are kept from the file."
     folder = Path(folder or root() / "figures")
-    found = _kept(folder / "claims.json", finished) | records
+    path = folder / "claims.json"
+    before = [r for r in read_rows(path) if r["measured"] is not None] if path.exists() else []
+    kept = {r["id"]: {k: r.get(k) for k in _EMPTY} for r in before if r["experiment"] not in finished}
     claims, usual = load_claims(profile=profile), profile == "cpu"
     more = (load_replications(), evidence_by_row(claims)) if usual else ()
-    rows = ledger(claims, found, *more)
-    write_atomic(folder / "claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    rows = ledger(claims, kept | records, *more)
+    write_atomic(path, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     _write_pages(rows, folder)
     write_atomic(folder / "ledger.svg", to_picture(rows))
     write_gallery(rows, folder)

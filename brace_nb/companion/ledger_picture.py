@@ -64,11 +64,9 @@ def _legend(rows: list[dict]) -> list[str]:
 
 def to_picture(
     rows: list[dict],  # Of the ledger, with id, source, verdict, where and says
-    named: dict[str, str] | None = None,  # Id -> words below; `REFUTED` when None
 ) -> str:  # SVG
     "A square for every row in the order of the sources, colored by its verdict."
-    if named is None:
-        named = {r["id"]: REFUTED[r["id"]] for r in rows if r["verdict"] == "refuted" and r["id"] in REFUTED}
+    named = {r["id"]: REFUTED[r["id"]] for r in rows if r["verdict"] == "refuted" and r["id"] in REFUTED}
     drawn, y = _legend(rows), _TOP
     marks = {id: str(n) for n, id in enumerate(named, 1)}
     across, sources = (_WIDTH - _LEFT) // _STEP, dict.fromkeys([*SOURCES, *(r["source"] for r in rows)])
@@ -86,10 +84,10 @@ def to_picture(
     for id, words in named.items():
         drawn.append(f'<text x="{_LEFT}" y="{y + 14}">{marks[id]}  {escape(words)}</text>')
         y += 17
-    style = "text{font:12px sans-serif;fill:#222}.s{text-anchor:end}"
-    style += ".m{font:bold 9px sans-serif;fill:#fff;text-anchor:middle}"
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y + 8}" width="{_WIDTH}" role="img">'
+        "<style>text{font:12px sans-serif;fill:#222}.s{text-anchor:end}"
+        ".m{font:bold 9px sans-serif;fill:#fff;text-anchor:middle}</style>"
+        f'<rect width="{_WIDTH}" height="{y + 8}" fill="#fff"/>'
     )
-    head += f"<style>{style}</style>" + f'<rect width="{_WIDTH}" height="{y + 8}" fill="#fff"/>'
     return "\n".join([head, *drawn, "</svg>"]) + "\n"

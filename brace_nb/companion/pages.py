@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -40,9 +39,10 @@ def executed_pages() -> dict[Path, dict]:
     NotebookClient(whole, kernel_name="python3", resources=where).execute()
     for page in pages.values():
         page.metadata.language_info = whole.metadata.language_info
-    for cell in whole.cells:
-        if cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
+    for cell in (c for c in whole.cells if c.cell_type == "code"):
+        cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
+        for output in (o for o in cell.outputs if o.output_type == "execute_result"):
+            output.execution_count = None
     return pages
 
 # %% ../../nbs/7_companion/15_pages.ipynb #a72cafd3
@@ -78,36 +78,20 @@ def _words(cell: dict) -> list:
     texts += [d.get("text/markdown") or d.get("text/plain", "") for d in data if "image/png" not in d]
     return [text for text in map("".join, texts) if text]
 
-
-def _lines(text) -> list[str]:
-    "A text as a notebook file keeps it."
-    return text.splitlines(keepends=True) if isinstance(text, str) else text
-
-
-def _stored(output: dict) -> dict:
-    "An output as nbdev keeps it: no counts, texts line by line."
-    found = {k: v for k, v in output.items() if k != "execution_count"}
-    if "text" in found:
-        found["text"] = _lines(found["text"])
-    if "data" in found:
-        data = found["data"]
-        found["data"] = {k: v if k.startswith("image/png") else _lines(v) for k, v in data.items()}
-    if output["output_type"] == "execute_result":
-        found["execution_count"] = None
-    return found
-
 # %% ../../nbs/7_companion/15_pages.ipynb #bbba4207
 def stale_pages() -> dict[Path, dict]:
     "Pages whose stored words are not those of now, with the outputs of now, ready to be written."
+    import nbformat
+
     found = {}
     for path, notebook in executed_pages().items():
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        pairs = list(zip(kept["cells"], notebook.cells, strict=True))
+        kept = nbformat.read(path, as_version=4)
+        pairs = list(zip(kept.cells, notebook.cells, strict=True))
         if all(_words(old) == _words(new) for old, new in pairs):
             continue
         for old, new in pairs:
-            if old["cell_type"] == "code":
-                old["outputs"] = [_stored(o) for o in new.outputs]
+            if old.cell_type == "code":
+                old.outputs = new.outputs
         found[path] = kept
     return found
 
@@ -116,6 +100,8 @@ def write_pages(
     check: bool = False,  # Write nothing; RuntimeError when a page is out of date
 ) -> list[Path]:  # What was out of date
     "README.md, CONTENTS.md, RUNNING.md, and the stored outputs of the pages that are notebooks."
+    import nbformat
+
     texts = {root() / page: readme(page) for page in PAGES}
     old = {p: t for p, t in texts.items() if not p.exists() or p.read_text(encoding="utf-8") != t}
     notebooks = stale_pages()
@@ -126,6 +112,5 @@ def write_pages(
     for path, text in old.items():
         write_atomic(path, text)
     for path, kept in notebooks.items():
-        form = dict(indent=1, ensure_ascii=False, sort_keys=True)
-        write_atomic(path, json.dumps(kept, **form) + "\n")
+        write_atomic(path, nbformat.writes(kept) + "\n")
     return found

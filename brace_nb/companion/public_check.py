@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import tarfile
@@ -48,17 +47,15 @@ def _archive(path: Path) -> str:
 
 
 def _weights(path: Path) -> str:
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 0 < length < min(1 << 27, path.stat().st_size):
-            raise ValueError("no header of safetensors")
-        return f"{len(json.loads(file.read(length)))} tensors"
+    from safetensors import safe_open
+
+    with safe_open(path, "np") as file:
+        return f"{len(file.keys())} tensors"
 
 
 def _zipped(path: Path) -> str:
-    if not zipfile.is_zipfile(path):
-        raise ValueError("not the archive that this kind of file is")
-    return "an archive"
+    with zipfile.ZipFile(path) as content:
+        return f"an archive of {len(content.namelist())} files"
 
 
 def _text(path: Path) -> str:
@@ -107,18 +104,14 @@ def _opened(path: Path) -> tuple[str, str]:
         return "", f"{path.name} cannot be read ({error or type(error).__name__})"
 
 
-def _fits(way: str, place: Path) -> list[Path]:
-    "Files of one wildcard."
-    return sorted(p for p in place.glob(way) if p.is_file())
-
-
 def content_of(
     piece: Piece,
     folder: Path | str,  # Of public data and weights
 ) -> Content:
     "Files counted and weighed, and one of each kind opened."
     place = Path(folder) / piece.folder
-    fitting = {f: [p for way in f.split(" | ") for p in _fits(way, place)] for f in piece.files}
+    ways = {f: [sorted(place.glob(way)) for way in f.split(" | ")] for f in piece.files}
+    fitting = {f: [p for paths in found for p in paths if p.is_file()] for f, found in ways.items()}
     size = sum(p.stat().st_size for paths in fitting.values() for p in paths)
     told = {paths[len(paths) // 2]: None for paths in fitting.values() if paths}
     found = {path: _opened(path) for path in told}
@@ -265,39 +258,25 @@ def download(wanted: dict, folder: Path | str) -> Path:  # The file
     return target
 
 # %% ../../nbs/7_companion/13b_public_check.ipynb #c258f584
-def _unpack(archive: Path) -> None:
-    "An archive into its folder; members that lead outside it are an error."
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as content:
-            content.extractall(archive.parent)
-    else:
-        with tarfile.open(archive) as content:
-            content.extractall(archive.parent, filter="data")
-    archive.unlink()
-
-
-def fetch(folder: Path | str, only: list[str] | None = None, say=print) -> list[str]:
+def fetch(folder: Path | str, only: list[str] | None = None) -> list[str]:
     "Download what is missing and may be downloaded: pieces that are there afterwards and were not before."
     folder, got = Path(folder), []
     for name, piece in pieces().items():
         if (only and name not in only) or not missing_files(piece, folder):
             continue
         if not piece.downloads:
-            say(f"{name}: not fetched; get {piece.get}")
+            print(f"{name}: not fetched; get {piece.get}")
             continue
-        _room(piece, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        needs, free = 2 * piece.gigabytes, shutil.disk_usage(folder).free / 1e9  # archive and content
+        if needs > free:
+            raise OSError(f"{name} needs about {needs:.0f} GB; {folder} has {free:.0f}. Free some space.")
         for wanted in piece.downloads:
-            say(f"{name}: {wanted['url']} ({wanted.get('gigabytes', 0):g} GB)")
+            print(f"{name}: {wanted['url']} ({wanted.get('gigabytes', 0):g} GB)")
             path = download(wanted, folder / piece.folder)
-            if wanted.get("unpack"):
-                _unpack(path)
+            if wanted.get("unpack"):  # no member may lead out of the folder
+                how = dict(filter="data") if tarfile.is_tarfile(path) else {}
+                shutil.unpack_archive(path, path.parent, **how)
+                path.unlink()
         got.append(name)
     return got
-
-
-def _room(piece: Piece, folder: Path) -> None:
-    "An error before a download that does not fit: archive and content lie there together."
-    folder.mkdir(parents=True, exist_ok=True)
-    needs, free = 2 * piece.gigabytes, shutil.disk_usage(folder).free / 1e9
-    if needs > free:
-        raise OSError(f"{piece.name} needs about {needs:.0f} GB; {folder} has {free:.0f}. Free some space.")

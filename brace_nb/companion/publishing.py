@@ -17,8 +17,8 @@ from .processes import locked
 from .staleness import damaged, result_of
 
 # %% auto #0
-__all__ = ['join_tables', 'split_tables', 'saved_facts', 'numbers_folder', 'figure_files', 'keeps_times', 'pinned', 'own_bytes',
-           'stays_apart', 'publish', 'forget_lost', 'collect']
+__all__ = ['join_tables', 'split_tables', 'saved_facts', 'figure_files', 'keeps_times', 'pinned', 'own_bytes', 'stays_apart',
+           'publish', 'forget_lost', 'collect']
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #9dbe05cb
 _TITLE = "# table: "
@@ -51,11 +51,6 @@ def saved_facts(experiment: Experiment) -> dict[str, dict]:  # "part/name" of a 
     paths = [folder / f for f in result_of(experiment)["files"] if re.fullmatch(r"figures/.*\.json", f)]
     found = [read_json(path) for path in paths]
     return {facts["figure"]: facts for facts in found}
-
-
-def numbers_folder(profile: str) -> Path:
-    "Where the numbers behind a profile's figures are published: the default profile's are committed."
-    return root() / "data/numbers" if profile == "cpu" else derived(profile) / "numbers"
 
 
 def figure_files(
@@ -97,8 +92,9 @@ def _write_facts(folder: Path, part: str, facts: dict) -> str:
 
 
 def _place(profile: str, file: str) -> Path:
-    "Where a file of a figure is published."
-    return (numbers_folder(profile) if file.endswith(".csv") else figures_folder(profile)) / file
+    "Where a file of a figure is published: of the default profile, in folders that are committed."
+    own = root() / "data" if profile == "cpu" else derived(profile)
+    return (own / "numbers" if file.endswith(".csv") else figures_folder(profile)) / file
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #1e46a58a
 def _publish_facts(name: str, profile: str, saved: dict[str, dict]) -> list[str]:
@@ -185,12 +181,6 @@ def forget_lost(profile: str) -> list[str]:  # Experiments that had figures
     return sorted(lost)
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #b18dab6f
-def _where_and_when(records: dict[str, dict], result: dict) -> dict[str, dict]:
-    "Records of a profile that only some people can run say on which device and when."
-    said = f"{result['run'].get('device', 'cpu')}, {result['run'].get('date', 'no date')}"
-    return {id: r | dict(note="; ".join(filter(None, [r["note"], said]))) for id, r in records.items()}
-
-
 def collect(profile: str) -> list[dict]:  # The ledger
     "Update the ledger with the measurements of all finished experiments."
     records, finished, before = {}, set(), figures_folder(profile) / "claims.json"
@@ -203,5 +193,9 @@ def collect(profile: str) -> list[dict]:  # The ledger
         path = experiment.folder / "out" / "claims.json"
         finished.add(experiment.name)
         found = read_json(path) if path.exists() else {}
-        records |= found if profile in ("cpu", "smoke") else _where_and_when(found, result_of(experiment))
+        if profile not in ("cpu", "smoke"):  # what only some people can run says on which device and when
+            run = result_of(experiment)["run"]
+            said = f"{run.get('device', 'cpu')}, {run.get('date', 'no date')}"
+            found = {id: r | dict(note="; ".join(filter(None, [r["note"], said]))) for id, r in found.items()}
+        records |= found
     return write_ledger(records, figures_folder(profile), finished, profile)

@@ -51,12 +51,11 @@ def keep_freed_memory() -> None:
 @contextlib.contextmanager
 def package_of(
     folder: Path,  # Folder that holds the package
-    package: str = "brace_nb",
 ):  # A function that says which modules of the package the block has loaded so far
     "Inside, the package is loaded anew from the folder; afterwards everything is as before."
 
     def loaded():
-        return {name for name in sys.modules if name.partition(".")[0] == package}
+        return {name for name in sys.modules if name.partition(".")[0] == "brace_nb"}
 
     before = {name: sys.modules.pop(name) for name in loaded()}
     sys.path.insert(0, str(folder))
@@ -71,11 +70,6 @@ def package_of(
 # %% ../../nbs/7_companion/10_runs.ipynb #014e3cf5
 class CellTimeout(Exception):
     "A cell ran longer than it may."
-
-
-def _place(nb, i):
-    "Number of a cell in the notebook as it is stored, without the parameters that papermill put in."
-    return sum("injected-parameters" not in c.metadata.get("tags", []) for c in nb.cells[:i])
 
 
 def _limit(seconds, number):
@@ -151,7 +145,9 @@ def _engine():
                 if cell.cell_type != "code":
                     continue
                 nb_man.cell_start(cell, i)
-                _limit(cell_seconds, _place(nb_man.nb, i))
+                before = nb_man.nb.cells[:i]  # papermill may have put a cell of parameters in
+                stored = sum("injected-parameters" not in c.metadata.get("tags", []) for c in before)
+                _limit(cell_seconds, stored)
                 try:
                     with around():
                         outputs = shell.run(cell.source)
@@ -207,18 +203,13 @@ def _git(*arguments) -> str:
     return ""
 
 
-def _device() -> str:
-    "The accelerator's name, where the run had loaded torch and there is one."
-    torch = sys.modules.get("torch")
-    return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else "cpu"
-
-
 def provenance(seconds: float, own_bytes: str = "") -> dict:
     "What made a result: code version, packages, machine, cost."
     import platform
     import resource
 
     unit = 1024 if sys.platform == "linux" else 1024**2
+    torch = sys.modules.get("torch")  # a run that has not loaded it has used no accelerator
     return dict(
         commit=_git("rev-parse", "HEAD"),
         dirty=bool(_git("status", "--porcelain", "--", "nbs", "brace_nb", "data", "settings.ini")),
@@ -226,7 +217,7 @@ def provenance(seconds: float, own_bytes: str = "") -> dict:
         peak_memory_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit),
         python=platform.python_version(),
         packages={name: v for name, v in versions().items() if v != "absent"},
-        device=_device(),
+        device=torch.cuda.get_device_name() if torch and torch.cuda.is_available() else "cpu",
         date=time.strftime("%Y-%m-%d"),
         platform=f"{platform.system()} {platform.machine()}",
         cores=os.cpu_count(),
@@ -243,17 +234,12 @@ def _check_loaded(experiment: Experiment, loaded: set[str]) -> None:
         )
 
 # %% ../../nbs/7_companion/10_runs.ipynb #c55f9478
-def _compute_as_all(threads: int) -> str:
-    "One instruction set, where it is not too late for that; returns why it is not, or nothing."
-    try:
-        return use_one_instruction_set(threads)
-    except RuntimeError as error:
-        return str(error)
-
-
 def _execute(experiment: Experiment, work: Path) -> str:
     "Run the notebook in this process, with inputs only. Returns why its bytes are its own."
-    own_bytes = _compute_as_all(experiment.threads)
+    try:
+        own_bytes = use_one_instruction_set(experiment.threads)
+    except RuntimeError as error:  # too late for one instruction set
+        own_bytes = str(error)
     own = {"BRACE_NB_RUN": work, "BRACE_NB_ROOT": root(), "IPYTHONDIR": work.parent / ".ipython"}
     os.environ |= notebook_environment(experiment.threads) | {k: str(v) for k, v in own.items()}
     set_threads(experiment.threads)

@@ -131,9 +131,7 @@ def watching(todo: list[Experiment], log: Path):  # To call now and then
         news = [e for e in todo if now[e.name] != known[e.name]]
         known.update(now)
         count = Counter(now.values())
-        counts = ", ".join(
-            f"{count[state]} {state}" for state in ("queued", "running", "failed") if count[state]
-        )
+        counts = ", ".join(f"{count[s]} {s}" for s in ("queued", "running", "failed") if count[s])
         for e in (e for e in news if now[e.name] != "queued"):
             after = f"\n{words(e)[-6000:]}" if now[e.name] == "failed" else ""
             tell(e.profile, f"{e.name}: {now[e.name]}" + (f" ({counts})" if counts else "") + after)
@@ -143,10 +141,10 @@ def watching(todo: list[Experiment], log: Path):  # To call now and then
     return look
 
 # %% ../../nbs/7_companion/10a_schedule.ipynb #0d8ea4e3
-def remember_minutes(what: str, seconds: float, edition: str = "now") -> None:
+def remember_minutes(what: str, seconds: float) -> None:
     "Write into `figures/minutes.json` how long something took, and where."
     path = root() / "figures/minutes.json"
     known = read_json(path, "Restore it with git, or delete it.", {...: dict}) if path.exists() else {}
     taken = dict(seconds=round(seconds, 1), processor=processor(), cores=os.cpu_count())
-    known[what] = known.get(what, {}) | {edition: taken}
+    known[what] = known.get(what, {}) | dict(now=taken)
     write_atomic(path, json.dumps(known, indent=1, sort_keys=True) + "\n")

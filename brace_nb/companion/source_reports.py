@@ -128,19 +128,6 @@ class SourceReport:
             lines.append(f"- **{_badge(r)}**: {said} *Measured:* {_found(r)}.")
         return Text("\n".join(lines))
 
-    def sentence(
-        self,
-        id: str,  # Of a row
-        verdict: str,  # That the words are right for
-        words: str,
-    ) -> Text:
-        "Words that hold for one verdict; ValueError when the ledger has another."
-        (row,) = [r for r in self.rows if r["id"] == id] or [None]
-        if row is None or row["verdict"] != verdict:
-            has = f"{row['verdict']!r}" if row else "no such row"
-            raise ValueError(f"{words!r} needs {id} to be {verdict!r}; the ledger has {has}.")
-        return Text(f"{words} ({_badge(row)}: {_found(row)})")
-
     def section(
         self,
         *patterns: str,  # Of ids, with * and ?

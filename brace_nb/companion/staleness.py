@@ -116,12 +116,6 @@ def _data_digests(closure: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def _public_digest(experiment: Experiment) -> dict[str, str]:
-    "What stands for the public data and weights that the experiment asks for."
-    asked = public_pieces.asked_for(experiment.sources) if experiment.profile in APART else []
-    return {"data public": _short(public_pieces.state(asked))} if asked else {}
-
-
 def fingerprint(experiment: Experiment) -> dict[str, str]:  # What -> digest
     "Everything the experiment's result depends on."
     closure = code_closure(experiment.sources)
@@ -130,7 +124,9 @@ def fingerprint(experiment: Experiment) -> dict[str, str]:  # What -> digest
     parts |= {f"code {module}": digits for module, digits in closure.items()}
     parts |= _data_digests(closure) | dict(packages=package_versions()) | _row_digests(experiment)
     parts["instruction set"] = obstacle() or _short(repr(VARIABLES))
-    return parts | _public_digest(experiment) | _result_digests(experiment)
+    if experiment.profile in APART and (asked := public_pieces.asked_for(experiment.sources)):
+        parts["data public"] = _short(public_pieces.state(asked))
+    return parts | _result_digests(experiment)
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #149424fe
 def differences(
@@ -147,27 +143,16 @@ def differences(
 # %% ../../nbs/7_companion/07_staleness.ipynb #98e09eec
 def result_of(experiment: Experiment) -> dict | None:  # None when there is none, or when it is damaged
     "The finished run of an experiment."
-    path, whole = experiment.folder / "out" / "result.json", dict(files=dict, run=dict, fingerprint=dict)
-    try:
-        found = read_json(path) if path.exists() else {}
-    except ValueError:
-        return None
-    well = isinstance(found, dict) and all(isinstance(found.get(k), kind) for k, kind in whole.items())
-    return found if well else None
+    path = experiment.folder / "out" / "result.json"
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return read_json(path, like=dict(files=dict, run=dict, fingerprint=dict))
+    return None
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #cd80655d
 @lru_cache(maxsize=None)
 def _digest_once(path: Path, *state: int) -> str:
     "The digest of a file that has not changed since it was looked at; a run asks several times."
     return digest(path)
-
-
-def _fault(path: Path, digits: str) -> str:
-    "What is wrong with a file of a result; empty when nothing is."
-    if not path.is_file():
-        return "was deleted"
-    at = path.stat()
-    return "" if _digest_once(path, at.st_ino, at.st_size, at.st_ctime_ns) == digits else "is damaged"
 
 
 def damaged(
@@ -177,8 +162,15 @@ def damaged(
     folder, result = experiment.folder / "out", result_of(experiment)
     if result is None:
         return ["its result.json is damaged"] if (folder / "result.json").exists() else []
-    faults = {name: _fault(folder / name, digits) for name, digits in result["files"].items()}
-    return [f"its {name} {fault}" for name, fault in faults.items() if fault]
+    faults = []
+    for name, digits in result["files"].items():
+        path = folder / name
+        at = path.stat() if path.is_file() else None
+        if at is None:
+            faults.append(f"its {name} was deleted")
+        elif _digest_once(path, at.st_ino, at.st_size, at.st_ctime_ns) != digits:
+            faults.append(f"its {name} is damaged")
+    return faults
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #f903e50d
 def reasons_to_run(experiment: Experiment, inputs: dict[str, str] | None = None) -> list[str]:

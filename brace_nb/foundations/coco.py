@@ -93,19 +93,14 @@ _INSTANCES = (
     '"annotations": [{"image_id", "bbox", "category_id"}]}'
 )
 
-
-def _boxes(objects, width, height):
-    "Corner and size in pixels -> middle and size in parts of the picture."
-    box = torch.tensor([o["bbox"] for o in objects], dtype=torch.float32).reshape(-1, 4)
-    box = torch.cat([box[:, :2] + box[:, 2:] / 2, box[:, 2:]], -1)
-    return box / torch.tensor([width, height] * 2, dtype=torch.float32)
-
 # %% ../../nbs/1_foundations/23_coco.ipynb #759e06be
 def _objects(image, objects, folder):
+    "Corner and size in pixels -> middle and size in parts of the picture."
     classes = torch.tensor([o["category_id"] for o in objects])
-    return PictureObjects(
-        folder / image["file_name"], classes, _boxes(objects, image["width"], image["height"])
-    )
+    box = torch.tensor([o["bbox"] for o in objects], dtype=torch.float32).reshape(-1, 4)
+    box = torch.cat([box[:, :2] + box[:, 2:] / 2, box[:, 2:]], -1)
+    whole = torch.tensor([image["width"], image["height"]] * 2, dtype=torch.float32)
+    return PictureObjects(folder / image["file_name"], classes, box / whole)
 
 # %% ../../nbs/1_foundations/23_coco.ipynb #45969d16
 def load_coco_objects(

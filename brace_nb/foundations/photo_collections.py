@@ -86,13 +86,10 @@ def photo_tuples(
 def _read_json(path, expected):
     "The JSON object in a file, which lists images."
     content = json.loads(existing_file(path, expected).read_text(encoding="utf-8"))
-    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        found = (
-            f"an object with keys {list(content)[:8]}"
-            if isinstance(content, dict)
-            else type(content).__name__
-        )
-        raise ValueError(found)
+    if not isinstance(content, dict):
+        raise ValueError(type(content).__name__)
+    if not isinstance(content.get("images"), list):
+        raise ValueError(f"an object with keys {list(content)[:8]}")
     return content
 
 
@@ -139,18 +136,17 @@ def _folder_photos(rows, folder):
     return photo_tuples([{**row, "place": folder / row["place"]} for row in rows], read_files)
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #5cea16db
-def _karpathy_row(entry):
-    return dict(
-        id=int(entry.get("cocoid", entry["imgid"])),
-        place=os.path.join(entry.get("filepath", ""), entry["filename"]),
-        split=entry["split"],
-        captions=[("en", s["raw"].strip()) for s in entry["sentences"]],
-    )
-
-
 def _karpathy_rows(content):
     "Rows of dataset_coco.json or dataset_flickr30k.json (Karpathy and Fei-Fei 2015)."
-    return [_karpathy_row(entry) for entry in content["images"]]
+    return [
+        dict(
+            id=int(entry.get("cocoid", entry["imgid"])),
+            place=os.path.join(entry.get("filepath", ""), entry["filename"]),
+            split=entry["split"],
+            captions=[("en", s["raw"].strip()) for s in entry["sentences"]],
+        )
+        for entry in content["images"]
+    ]
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #4bca3bad
 def _coco_rows(content):
@@ -186,16 +182,15 @@ def load_coco(
     return _folder_photos(rows, images)
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #2b88d4fb
-def _hugging_face_row(r):
-    captions = [("en", t.strip()) for t in json.loads(r["raw"])]
-    return dict(id=int(r["img_id"]), place=r["filename"], split=r["split"], captions=captions)
-
-
 def _hugging_face_rows(text):
     "Rows of flickr_annotations_30k.csv."
     import csv
 
-    return [_hugging_face_row(r) for r in csv.DictReader(io.StringIO(text, newline=""))]
+    rows = []
+    for r in csv.DictReader(io.StringIO(text, newline="")):
+        captions = [("en", t.strip()) for t in json.loads(r["raw"])]
+        rows.append(dict(id=int(r["img_id"]), place=r["filename"], split=r["split"], captions=captions))
+    return rows
 
 # %% ../../nbs/1_foundations/03_photo_collections.ipynb #1e9b7048
 _BARS = r"([^|]+?)\s*\|\s*(\d+)\s*\|?\s*(.*\S)\s*"  # NAME.jpg| 0| caption

@@ -61,17 +61,13 @@ _NEEDED = (
 )
 
 
-def _beside(path):
-    "Configuration of open_clip in the folder of the weights; {} where there is none."
-    config = path.parent / "open_clip_config.json"
-    return json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-
-
 def _quick(path, state, told):
     "Were the weights trained with the quick GELU? OpenAI's were."
     if told is not None:
         return told
-    known = _beside(path).get("model_cfg", {}).get("quick_gelu")
+    config = path.parent / "open_clip_config.json"
+    beside = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    known = beside.get("model_cfg", {}).get("quick_gelu")
     says = any(k in state for k in _NOT_WEIGHTS) or "openai" in str(path).lower() or "quickgelu" in path.name
     return says if known is None else bool(known)
 
