@@ -3752,6 +3752,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                   'brace_nb/foundations/shards.py'),
                                              'brace_nb.foundations.shards._check_archive': ( '1_foundations/shards.html#_check_archive',
                                                                                              'brace_nb/foundations/shards.py'),
+                                             'brace_nb.foundations.shards._names_of': ( '1_foundations/shards.html#_names_of',
+                                                                                        'brace_nb/foundations/shards.py'),
                                              'brace_nb.foundations.shards._shard_captions': ( '1_foundations/shards.html#_shard_captions',
                                                                                               'brace_nb/foundations/shards.py'),
                                              'brace_nb.foundations.shards._shard_files': ( '1_foundations/shards.html#_shard_files',

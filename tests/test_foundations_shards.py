@@ -97,6 +97,12 @@ def test_compressed_shards(tmp_path):
     )
 
 
+@pytest.mark.parametrize("pattern", ["{0..999999999}", "{a..z}" * 5, "{a,b}" * 20, "{{0..999},x}{0..999}"])
+def test_a_pattern_of_endless_names_is_refused(tmp_path, pattern):
+    with pytest.raises(ValueError, match="files; at most 100,000 are looked for"):
+        load_shards(str(tmp_path / f"{pattern}.tar"))
+
+
 def test_bad_shards(tmp_path):
     for pattern in (tmp_path / "none.tar", tmp_path / "n-{0..2}.tar", "pipe:echo harm"):
         with pytest.raises(FileNotFoundError, match="Expected local tar shards"):
