@@ -281,13 +281,12 @@ def _made(x, y, pairs, ways, options, one, held, form, ks):
     rows, told = _lines(models, a, b, one, form, ks)
     model = models[chosen]
     codes = np.asarray(model.encode_images(a))
-    facts = dict(learned_from=len(learned), drawn_from=len(rest), held_out=len(measured))
-    facts |= dict(bits=model.dim, one_matrix=one)
+    facts = dict(learned_from=len(learned), drawn_from=len(rest), held_out=len(measured), bits=model.dim)
     if codes.dtype == bool:
         active = codes.sum(1)
         facts |= dict(active_median=float(np.median(active)), active_most=int(active.max()))
     advice = _advice(told, rows, chosen, one)
-    return model, dict(chosen=chosen, tried=tried) | facts | dict(rows=rows, advice=advice)
+    return model, dict(one_matrix=one, chosen=chosen, tried=tried) | facts | dict(rows=rows, advice=advice)
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #50373661
 @checked(
