@@ -52,33 +52,33 @@ def search(
 _FILE = "embeddings (.npy, .npz, .safetensors, .parquet), sentences (.txt), or a folder of texts or pictures"
 _MODEL = "for texts and pictures: folder of a sentence encoder, or CLIP weights (default: packaged MiniLM)"
 _ENCODE = [  # Word and metavar, kind, default, help
-    ("files FILE", str, [], f"{_FILE}; two: row i belongs to row i"),
-    ("--keys KEY", str, [], "names of the two matrices"),
+    ("files FILE", str, [], f"{_FILE}; with two, row i belongs to row i"),
+    ("--keys KEY", str, [], "names of the matrices in a file that holds several"),
     ("-k", int, [1, 5, 10], "list lengths of retrieval"),
-    ("--json", bool, False, "one JSON object"),
+    ("--json", bool, False, "print the report as one JSON object"),
     ("--out FOLDER", str, "codes", "folder to write (default: codes)"),
     ("--owner FILE", str, None, "image row of each text, .npy or one a line (default: text i, image i)"),
     ("--preset NAME", str, "auto", "auto (default: what is best), sign, rotation, pq, best, few or post"),
     ("--bits D", int, None, "dimensions of a code (default: 256, few 512)"),
-    ("--active K", int, None, "active bits of every code at most"),
+    ("--active K", int, None, "most active bits that a code may have"),
     ("--form FORM", str, "packed", "packed (.npy, default), indices (.parquet) or tokens (.txt)"),
-    ("--held SHARE", float, 0.1, "share of the rows to measure with (default: 0.1)"),
-    ("--epochs N", int, None, "default: the preset's, at most 4,000 steps; 0: none"),
-    ("--seed N", int, 0, "of the split and the training"),
+    ("--held SHARE", float, 0.1, "share of the rows held out to measure with (default: 0.1)"),
+    ("--epochs N", int, None, "epochs of training (default: the preset's); 0: no training"),
+    ("--seed N", int, 0, "of the split and of the training (default: 0)"),
     ("--model PATH", str, None, _MODEL),
 ]
 _SEARCH = [
     ("codes CODES", str, None, "what `encode` wrote: .npy, .parquet or .txt"),
     ("queries QUERIES", str, None, _FILE),
-    ("--coded", bool, False, "make codes of the queries too"),
-    ("--top K", int, 10, "codes for each query (default: 10)"),
+    ("--coded", bool, False, "make codes of the queries, too"),
+    ("--top K", int, 10, "how many codes to list for each query (default: 10)"),
     ("--modality KIND", str, "text", "what the queries are: text (default) or image"),
     ("--encoder FILE", str, None, "the encoder (default: encoder.safetensors beside the codes)"),
-    ("--key KEY", str, None, "name of the matrix of queries"),
-    ("--rescore FILE", str, None, "the embeddings that were encoded: order a shortlist by their cosine"),
-    ("--show FILE", str, None, "the texts or pictures that were encoded: print what was found"),
+    ("--key KEY", str, None, "name of the queries in a file that holds several matrices"),
+    ("--rescore FILE", str, None, "the encoded embeddings: the best codes are sorted again by cosine"),
+    ("--show FILE", str, None, "the texts or pictures that were encoded, to print what was found"),
     ("--model PATH", str, None, _MODEL),
-    ("--shortlist N", int, 10, "times --top codes are looked at again (default: 10)"),
+    ("--shortlist N", int, 10, "with --rescore: sort N times --top codes again (default: 10)"),
 ]
 
 # %% ../../nbs/2_codes/10a_commands.ipynb #0bcc5a05
@@ -86,6 +86,6 @@ def add_code_commands(
     add,  # Called as add(name, function, help, options): puts a command on the line
 ) -> None:
     "Put `encode` and `search` on a command line."
-    about = "codes of your own embeddings: fit, report on rows held out, save, encode"
+    about = "fit codes to your own embeddings, report on held-out rows, save encoder and codes"
     add("encode", encode, about, _ENCODE)
-    add("search", search, "the nearest of saved codes for embeddings that ask, as a table", _SEARCH)
+    add("search", search, "find the nearest saved codes of queries, as a table", _SEARCH)
