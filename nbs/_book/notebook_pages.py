@@ -242,8 +242,8 @@ def run_line(path: Path, command: str = "", parameter: str = "") -> dict:
     say = f'<p class="run-line">{link} or run it: <code>make lab</code>, then open <code>{name}</code>'
     more = f", or <code>{command}</code>" if command else ""
     if parameter:
-        line = f"papermill {path.name} mine.ipynb -p {parameter} VALUE"
-        more += f". With another parameter, in its folder: <code>{line}</code>, or by a profile of your own"
+        line = f".venv/bin/papermill {name} data/derived/mine.ipynb -p {parameter} VALUE"
+        more += f". With another parameter, in the clone: <code>{line}</code>, or by a profile of your own"
     return markdown("run-line", "```{raw} html", f"{say}{more}.</p>", "```")
 
 
