@@ -266,11 +266,7 @@ _OPTIONS = {
         ("--check", bool, False, _ACCEPTED),
     ],
     "readme": [("--check", bool, False, "fail when a page is out of date")],
-    "job": [
-        ("name", str, None, "part/name"),
-        _PROFILE,
-        ("--force", bool, False, "run it even when it is up to date"),
-    ],
+    "job": [("name", str, None, "part/name"), _PROFILE, ("--force", bool, False, "even when up to date")],
     "paper": [
         ("what", ["check"], None, "what to do"),
         ("folder DATA", str, None, "folder of public data and weights"),
@@ -303,7 +299,7 @@ _OPTIONS = {
             "--out FOLDER",
             str,
             "trained",
-            "for weights, embeddings, report; continues what is there (default: trained)",
+            "for weights, embeddings, report; continues there (default: trained)",
         ),
         ("--epochs N", int, 30, "most epochs to train (default: 30)"),
         ("--patience N", int, 5, "stop after N epochs without a better score (default: 5)"),
