@@ -83,10 +83,10 @@ _SHOWN = ("text", "verdict", "null_text", "note", "cause")  # a repeating row sh
 
 
 def _by_evidence(row: dict, record: dict, proof: dict) -> dict:
-    "The verdict of a long run; `moved` tells a run of this clone that decides otherwise."
+    "The verdict of a long run; `moved` tells a run of this clone that decides the opposite."
     found = judged(row, proof) | {k: proof.get(k) for k in _EMPTY} | dict(seeds=proof.get("seeds"))
     here = judged(row, record) if record["measured"] is not None else found
-    if here["verdict"] in (found["verdict"], "undecided"):
+    if here["verdict"] == found["verdict"] or "undecided" in (here["verdict"], found["verdict"]):
         return found
     return found | dict(moved=f"{here['text']} ({here['verdict']})")
 
