@@ -51,8 +51,14 @@ def test_every_item_is_in_one_part():
     parts = split_items(AlignedTuples(views))
     seen = torch.cat([p.views["number"][:, 0] for p in parts]).sort().values
     assert seen.tolist() == list(range(120)) and [len(p) for p in parts] == [96, 12, 12]
-    with pytest.raises(ValueError, match="10 items"):
+    with pytest.raises(
+        ValueError, match=r"10 rows; got 40 rows and held=0.1. Set held between 0.25 and 0.37"
+    ):
         split_items(AlignedTuples(linear_views(40)))
+    for held in (0.25, 0.37):
+        assert min(map(len, split_items(AlignedTuples(linear_views(40)), held))) >= 10
+    with pytest.raises(ValueError, match="Bring more rows"):
+        split_items(AlignedTuples(linear_views(29)))
     with pytest.raises(ValueError):
         split_items(AlignedTuples(views), held=1.5)
 

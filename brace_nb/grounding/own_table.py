@@ -49,7 +49,8 @@ def split_items(
     share(held, "held")
     n = len(tuples)
     if min(n * held, n * (1 - 2 * held)) < 10:
-        cure = f"Set held between {10 / n:.2g} and {(1 - 10 / n) / 2:.2g}" if n > 30 else "Bring more rows"
+        low, high = np.ceil(1000 / n) / 100, np.floor(50 - 500 / n) / 100
+        cure = f"Set held between {low} and {high}" if low <= high else "Bring more rows"
         raise ValueError(f"each of the three parts needs 10 rows; got {n} rows and held={held}. {cure}.")
     plain = np.zeros(n, int)
     split = draw_split(plain, seed=seed, shares=(1 - 2 * held, held))
