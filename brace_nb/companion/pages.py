@@ -71,8 +71,8 @@ def readme(
 
 # %% ../../nbs/7_companion/15_pages.ipynb #0042bb57
 def _words(cell: dict) -> list:
-    "The texts that a cell has put out."
-    outputs = cell.get("outputs", [])
+    "The texts that a cell has put out; warnings come and go with the machine."
+    outputs = [o for o in cell.get("outputs", []) if o.get("name") != "stderr"]
     data = [o.get("data", {}) for o in outputs]
     texts = [o.get("text", "") for o in outputs]
     texts += [d.get("text/markdown") or d.get("text/plain", "") for d in data if "image/png" not in d]
