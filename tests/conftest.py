@@ -17,7 +17,10 @@ gc.set_threshold(
 )  # to search a million imported objects for garbage took a seventh of the time
 
 # The files that take longest: they come first, so that at the end no worker is left alone with one of them.
-FIRST = ("test_book", "test_engine", "test_paper", "test_project", "test_dependencies", "test_companion")
+FIRST = (
+    "test_portable test_book test_engine test_portable_runs test_paper test_project test_dependencies "
+    "test_companion"
+).split()
 
 
 def pytest_collection_modifyitems(items):
