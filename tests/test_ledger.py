@@ -356,12 +356,8 @@ EVIDENCE |= dict(holds="x > 0", measured="{x}", on_miss="differs", no_null="a te
     [
         ([-1, 1, 3], [0.5, 1, 1.5], "reproduced", False),  # a night decides
         ([0.5, 1, 2], [-3, -2, -1], "differs", True),  # the half hour says the opposite
-        (
-            [-3, -2, -1],
-            [-1, 0, 1],
-            "undecided",
-            False,
-        ),  # a night that does not decide outweighs few seeds that do
+        ([-3, -2, -1], [-1, 0, 1], "undecided", False),  # decided here, by seeds that happened to agree
+        ([-9, -8, -7], [-1, 0, 1], "undecided", True),  # what was measured here lies beside the night's
         (None, [0.5, 1, 1.5], "reproduced", False),  # nothing ran here
     ],
 )

@@ -8,22 +8,27 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_devices import sources_of
 
-from brace_nb.companion import find_experiments, root
+from brace_nb.companion import code_cells, find_experiments, root
 
 EMULATOR = shutil.which("qemu-x86_64")
-EXPERIMENTS = (  # quick under emulation, which multiplies seconds by twenty
+EXPERIMENTS = (  # none takes an emulated processor minutes
     "assignment/loss_gradients assignment/loss_training assignment/masks codes/optimum codes/counterexample "
     "codes/first_descent codes/geometry ndim/printed_runs ndim/ascent ndim/label_error"
 ).split()
+
+
+def work_of(experiment):
+    "Its code without the parameters, and their values."
+    cells = [c["source"] for c in code_cells(experiment.path) if "parameters" not in c["tags"]]
+    return ["\n".join(cells), experiment.values]
 
 
 def results(folder, *emulator):
     "File -> content of what the experiments leave."
     folder.mkdir()
     found, work = find_experiments("smoke"), folder / "work.json"
-    work.write_text(json.dumps({n: [sources_of(found[n])[1], found[n].values] for n in EXPERIMENTS}))
+    work.write_text(json.dumps({n: work_of(found[n]) for n in EXPERIMENTS}))
     program = [*emulator, sys.executable, str(root() / "tests/emulated.py"), str(work), str(folder / "runs")]
     told = os.environ | {"PYTHONPATH": str(root())}
     run = subprocess.run(program, env=told, capture_output=True, text=True, timeout=3000)

@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from .claims import KINDS, VERDICTS, load_claims, measured_text, verdict, why_undecided
+from .conditions import as_interval
 from .evidence import evidence_by_row
 from .experiments import load_profile
 from .folders import root
@@ -82,12 +83,21 @@ _SAID = ("kind", "source", "where", "says", "unit", "tolerance", "test", "needs"
 _SHOWN = ("text", "verdict", "null_text", "note", "cause")  # a repeating row shows these
 
 
+def _apart(here: dict, long: dict) -> bool:
+    "Does an interval of one lie wholly beside that of the other?"
+    both = [k for k in here.keys() & long.keys() if isinstance(here[k], list)]
+    pairs = [(as_interval(here[k]), as_interval(long[k])) for k in both]
+    return any(a.high < b.low or b.high < a.low for a, b in pairs)
+
+
 def _by_evidence(row: dict, record: dict, proof: dict) -> dict:
-    "The verdict of a long run; `moved` tells a run of this clone that decides the opposite."
+    "The verdict of a long run; `moved` tells a run of this clone that contradicts it."
     found = judged(row, proof) | {k: proof.get(k) for k in _EMPTY} | dict(seeds=proof.get("seeds"))
     here = judged(row, record) if record["measured"] is not None else found
-    if here["verdict"] == found["verdict"] or "undecided" in (here["verdict"], found["verdict"]):
+    if here["verdict"] in (found["verdict"], "undecided"):
         return found
+    if found["verdict"] == "undecided" and not _apart(record["measured"], proof["measured"]):
+        return found  # decided here, by few seeds that happened to agree
     return found | dict(moved=f"{here['text']} ({here['verdict']})")
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #5e11ab0c
