@@ -26,6 +26,7 @@ from brace_nb.assignment import (
     gumbel_rounds,
     is_valid,
     match_batch,
+    priced_assignment,
     recurse,
     sample_matrices,
     sinkhorn_plan,
@@ -173,6 +174,27 @@ def test_exact_on_larger_ones(shape, kind):
         a.total, [c[linear_sum_assignment(c)].sum() for c in C.astype(float)], rtol=1e-12
     )
     assert a.valid.all() and is_valid(mask(a, C.shape)).all() and (a.gap <= 1e-9 * abs(a.total) + 1e-9).all()
+
+
+@quick
+@given(st.integers(1, 12), st.integers(3, 9), st.integers(0, 70), st.integers(0, 10**6), st.floats(0, 0.7))
+def test_wide_matrices_are_proved_by_their_prices(h, times, more, seed, share):
+    "Three times as many columns as rows and more are searched over the columns with owners alone."
+    r, shape = np.random.default_rng(seed), (h, h * times + more)
+    kinds = r.random(shape), r.integers(0, 3, shape) / 1.0, np.outer(r.random(h), r.random(shape[1]))
+    for C in (*kinds, 1 + 1e-9 * r.random(shape), 1e150 * r.normal(size=shape)):
+        C[r.random(shape) < share] = math.inf
+        C[np.arange(h), r.permutation(shape[1])[:h]] = C[C < math.inf].max(initial=1)
+        a = assign(C)
+        best = C[linear_sum_assignment(C)].sum()
+        size = abs(C[C < math.inf]).max() * h
+        assert a.valid and is_valid(mask(a, C.shape)) and abs(a.total - best) <= 1e-14 * size
+        assert a.gap <= 1e-14 * size
+        (rows, cols, *_), u, v = priced_assignment(C)
+        assert (v <= 0).all() and (u[:, None] + v <= C + 1e-14 * size).all()
+        assert (abs((u[:, None] + v - C)[rows, cols]) <= 1e-14 * size).all()
+        for x, maximize, sign in ((C.T, False, 1), (-C, True, -1), (torch.from_numpy(C), False, 1)):
+            assert abs(sign * float(assign(x, maximize).total) - best) <= 1e-14 * size
 
 
 @quick
@@ -548,7 +570,7 @@ from brace_nb.assignment import METHODS, assign
 C = np.random.default_rng(0).random((2, 5, 7))
 S = np.random.default_rng(1).random((2, 14, 14))
 for m in METHODS:
-    for c in (C, C.transpose(0, 2, 1), C[:, :, :5], S):
+    for c in (C, C.transpose(0, 2, 1), C[:, :, :5], S, S[:, :4]):
         print(m, assign(c, method=m).cols.tolist())
 """
 

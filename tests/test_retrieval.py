@@ -214,6 +214,25 @@ def test_several_right_answers_equal_plain_loops(problem, k, data):
     assert ndcg_at_k(similarity, (k,), relevant) == ndcg_at_k(similarity, (k,), gains=own)
 
 
+def test_several_right_answers_equal_trec_eval():
+    "`ir_measures` (trec_eval) on scores without ties, with items that are worth 0 to 3."
+    ir = pytest.importorskip("ir_measures")
+    rng = np.random.default_rng(3)
+    scores = rng.permutation(40 * 60).reshape(40, 60).astype(np.float64)
+    gains = rng.integers(0, 4, scores.shape) * (rng.random(scores.shape) < 0.2)
+    gains[:, 0] = 1
+    judged = {str(i): {str(j): int(g) for j, g in enumerate(row) if g} for i, row in enumerate(gains)}
+    run = {str(i): {str(j): float(s) for j, s in enumerate(row)} for i, row in enumerate(scores)}
+    ks = (1, 5, 10, 60)
+    measures = [ir.AP, *(m @ k for k in ks for m in (ir.P, ir.R, ir.nDCG))]
+    want = ir.calc_aggregate(measures, judged, run)
+    assert mean_average_precision(scores, gains > 0) == pytest.approx(want[ir.AP], abs=1e-12)
+    for k in ks:
+        assert precision_at_k(scores, (k,), gains > 0)[k] == pytest.approx(want[ir.P @ k], abs=1e-12)
+        assert item_recall_at_k(scores, (k,), gains > 0)[k] == pytest.approx(want[ir.R @ k], abs=1e-12)
+        assert ndcg_at_k(scores, (k,), gains=gains)[k] == pytest.approx(want[ir.nDCG @ k], abs=1e-12)
+
+
 def test_several_right_answers_of_one_each_are_the_ranks():
     x = np.random.default_rng(2).integers(0, 40, (50, 60)).astype(np.float32)
     rank, hits = ranks(x), recall_at_k(x, (1, 7))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import importlib
 import os
 import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import PurePath
 
 import numpy as np
 import pytest
+import torch
 
 THREADS, FORKS, ROUNDS, SECONDS = 8, 4, 2, 60
 
@@ -20,8 +26,6 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform h
 
 def calls() -> dict:
     "What a server would call; large enough for more than one thread of the library."
-    import torch
-
     from brace_nb.assignment import assign, assign_many, match_batch
     from brace_nb.codes import CodeIndex, binarize, binarize_at_most, nearest, pack, ternarize
     from brace_nb.evaluation import cka, mean_average_precision, ranks
@@ -67,18 +71,37 @@ def calls() -> dict:
     )
 
 
+def examples() -> dict:
+    "Every public function, called as in its example of the fuzz."
+    from fuzz_examples import EXAMPLES
+
+    def call(part, name):
+        function = getattr(importlib.import_module(f"brace_nb.{part}"), name)
+        return function(**copy.deepcopy(EXAMPLES[part][name]))
+
+    return {f"{part}.{name}": partial(call, part, name) for part in EXAMPLES for name in EXAMPLES[part]}
+
+
 def digest(result) -> str:
     "Of all bytes of a result."
     return hashlib.sha256(pickle.dumps(arrays(result))).hexdigest()
 
 
 def arrays(result):
-    "Tuples, tensors, arrays and numbers as lists and bytes."
+    "Tuples, tables, tensors, arrays and numbers as lists and bytes; of others type and fields."
+    if isinstance(result, torch.Tensor):
+        return result.detach().numpy().tobytes()
+    if isinstance(result, (np.ndarray, np.generic, int, float)):
+        return np.asarray(result).tobytes()
+    if isinstance(result, str | bytes | None | PurePath):
+        return str(result)
+    if isinstance(result, torch.nn.Module):
+        return arrays(result.state_dict())
     if isinstance(result, dict):
         return arrays(list(result.items()))
-    if isinstance(result, (list, tuple)):
+    if isinstance(result, Iterable):
         return [arrays(r) for r in result]
-    return result if isinstance(result, str) or result is None else np.asarray(result).tobytes()
+    return type(result).__name__, arrays({k: v for k, v in getattr(result, "__dict__", {}).items()})
 
 
 def answers(functions: dict, first: int = 0) -> dict:
@@ -113,9 +136,8 @@ def exits(children: list) -> list:
     return codes
 
 
-def serve():
+def serve(functions):
     "The threads come first: they meet every kernel, pool and lazy import for the first time together."
-    functions = calls()
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(lambda i: answers(functions, 2 * i), range(ROUNDS * THREADS)))
     want = answers(functions)
@@ -127,13 +149,14 @@ def serve():
     assert answers(functions) == want
 
 
-def test_eight_threads_and_four_forks_answer_as_one():
+@pytest.mark.parametrize("which", ["calls", "examples"])
+def test_eight_threads_and_four_forks_answer_as_one(which):
     "In a process of its own, which no other test has warmed."
-    program = [sys.executable, "-W", "ignore", __file__]
+    program = [sys.executable, "-W", "ignore", __file__, which]
     environment = os.environ | dict(OMP_NUM_THREADS="2")
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 if __name__ == "__main__":
-    serve()
+    serve(globals()[sys.argv[1]]())

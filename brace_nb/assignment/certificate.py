@@ -148,8 +148,12 @@ def certified(
     if not costs.lead and isinstance(pairs, np.ndarray) and not isinstance(given, Tensor):
         gap = facts[1, 0]
         return Assignment(pairs[0, 0], pairs[1, 0], gap == gap, facts[0, 0], gap)
-    if isinstance(given, Tensor):
-        pairs, facts = (as_tensor(f).to(given.device) for f in (pairs, facts))
-    rows, cols = pairs.reshape((2, *costs.lead, pairs.shape[-1]))
-    total, gap = facts.reshape((2, *costs.lead))
-    return Assignment(*(like(f, given) for f in (rows, cols, gap == gap, total, gap)))
+    lines, valid = (*costs.lead, pairs.shape[-1]), facts[1] == facts[1]
+    fields = (
+        pairs[0].reshape(lines),
+        pairs[1].reshape(lines),
+        *(f.reshape(costs.lead) for f in (valid, facts[0], facts[1])),
+    )
+    if isinstance(given, Tensor) and isinstance(pairs, np.ndarray):
+        return Assignment(*(torch.from_numpy(f).to(given.device) for f in fields))
+    return Assignment(*(like(f, given) for f in fields))

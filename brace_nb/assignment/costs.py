@@ -117,8 +117,9 @@ def dense_cost(cost, sign):
     if isinstance(cost, torch.Tensor) and cost.layout != torch.strided:
         return _dense_tensor(cost, sign)
     if isinstance(cost, np.ma.MaskedArray):
-        x = cost.astype(np.float64) if cost.dtype.kind not in "f" else cost
-        return x.filled(-sign * math.inf)
+        x = np.array(cost.data, cost.dtype if cost.dtype.kind == "f" else np.float64)
+        np.copyto(x, -sign * math.inf, where=cost.mask)
+        return x
     if not is_sparse(cost):
         return cost
     entries = cost.tocoo()

@@ -273,6 +273,150 @@ def _exact(c, x, v, d, length, price, y, before, done, free):
         _augment(x, y, before, free[f], j)
     return _dual_bound(c, v, d)
 
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #wide0001
+_WIDE = 3  # times as many columns as rows
+
+
+@_inlined
+def _cheapest(c, i, taken):
+    "The least of c[i] + taken (inf for a column that has an owner), and the first column that has it."
+    least, at, m = np.inf, 0, c.shape[1]
+    for start in range(0, m, 64):
+        low = np.inf
+        for j in range(start, min(start + 64, m)):
+            low = _smaller(low, c[i, j] + taken[j])
+        if low < least:
+            least, at = low, start
+    while c[i, at] + taken[at] != least:
+        at += 1
+    return least, at
+
+
+@_inlined
+def _look_again(c, i, taken, best, at):
+    "Find the cheapest free column of row i anew when the one it had is taken."
+    if taken[at[i]] > 0:
+        best[i], at[i] = _cheapest(c, i, taken)
+
+
+@_inlined
+def _among_owned(c, i, k, owned, price):
+    "The least of row i among the k owned columns, its place, and the second least."
+    least, at, second = np.inf, 0, np.inf
+    for q in range(k):
+        reduced = c[i, owned[q]] - price[q]
+        second = min(second, max(least, reduced))
+        at = q if reduced < least else at
+        least = min(least, reduced)
+    return least, at, second
+
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #wide0002
+@numba.njit(**_settings, _nrt=False, fastmath=False)
+def _row_status(c, i):
+    "As `_all_finite`, of a row; not under its caller's promise that no NaN comes, which would be inherited."
+    return _all_finite(c[i : i + 1])
+
+
+@_inlined
+def _bid(c, x, v, y, owned, price, taken, best, at, u, free):
+    "Every row bids, and whoever loses a column again; how many have a column, how many not, and the status."
+    k = n_free = tries = status = 0
+    for start in range(x.size):
+        status = max(status, _row_status(c, start))
+        if status == 2:
+            break
+        u[start], at[start] = _cheapest(c, start, v)  # where all prices are 0
+        best[start] = u[start]
+        i = start
+        while i >= 0:
+            _look_again(c, i, taken, best, at)
+            least, q, second = u[i], 0, np.inf
+            if best[i] > u[i]:
+                least, q, second = _among_owned(c, i, k, owned, price)
+                second, u[i] = min(second, best[i]), min(least, best[i])
+            if best[i] <= least and best[i] < np.inf:
+                x[i], y[k], owned[k], price[k] = k, i, at[i], 0.0
+                taken[at[i]] = np.inf
+                i, k = -1, k + 1
+            elif least < second < np.inf and tries < x.size:
+                price[q] -= second - least
+                x[i], y[q], i = q, i, y[q]
+                tries += 1
+            else:
+                free[n_free], i = i, -1  # it waits for a path
+                n_free += 1
+    return k, n_free, status
+
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #wide0003
+@_inlined
+def _path_over_owned(c, start, k, y, owned, price, taken, best, at, d, before, done):
+    "The row at which a cheapest path from row `start` leaves for its free column, -1 for none; prices updated."
+    i, offset, end, last = start, 0.0, np.inf, -1
+    d[:k], done[:k] = np.inf, 0.0
+    while True:
+        _look_again(c, i, taken, best, at)
+        if best[i] - offset < end:
+            end, last = best[i] - offset, i
+        least, pick = np.inf, 0
+        for q in range(k):
+            reduced = c[i, owned[q]] - price[q] - offset + done[q]
+            before[q] = i if reduced < d[q] else before[q]
+            d[q] = min(reduced, d[q])
+            pick = q if d[q] + done[q] < least else pick
+            least = min(least, d[q] + done[q])
+        if end <= least:
+            break
+        done[pick] = np.inf  # its distance stays
+        i = y[pick]
+        offset = c[i, owned[pick]] - price[pick] - least
+    for q in range(k):
+        if done[q] > 0:
+            price[q] += d[q] - end
+    return last
+
+
+@_inlined
+def _bound_over_owned(c, k, x, owned, price, taken, best, at, u):
+    "As `_dual_bound`; a row that has its column at the least it ever bid on (u) need not look again."
+    bound = 0.0
+    for i in range(x.size):
+        if c[i, owned[x[i]]] - price[x[i]] > u[i]:
+            _look_again(c, i, taken, best, at)
+            u[i] = min(best[i], _among_owned(c, i, k, owned, price)[0])
+        bound += u[i]
+    for q in range(k):
+        bound += price[q]
+    return bound
+
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #wide0004
+@_without_nan
+def _exact_wide(c, x, v, u, taken, numbers, y, before, places, free):
+    "Status, and as `_exact`, for many more columns than rows."
+    n = x.size
+    price, best, d, done, owned, at = (
+        numbers[:n],
+        numbers[n : 2 * n],
+        numbers[2 * n :],
+        u[n:],
+        before[n:],
+        places,
+    )
+    v[:], taken[:] = 0.0, 0.0
+    k, n_free, status = _bid(c, x, v, y, owned, price, taken, best, at, u, free)
+    if status == 2:
+        return status, np.nan
+    for f in range(n_free):
+        last = _path_over_owned(c, free[f], k, y, owned, price, taken, best, at, d, before, done)
+        if last < 0:
+            return status, np.nan
+        owned[k], price[k], before[k], taken[at[last]] = at[last], 0.0, last, np.inf
+        _augment(x, y, before, free[f], k)
+        k += 1
+    bound = _bound_over_owned(c, k, x, owned, price, taken, best, at, u)
+    for i in range(n):
+        v[owned[x[i]]], x[i] = price[x[i]], owned[x[i]]
+    return status, bound
+
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #a6c397d8
 @_inlined
 def _write_exact(c, sign, found, flip, bound, owner, rows, cols):
@@ -311,6 +455,9 @@ def _parts(n, numbers, places):
 def _checked(s, numbers, places):
     "Status of costs s (n, m), and the bound on their best total, NaN for none; the columns are in `places`."
     x, v, d, length, price, y, before, done, free = _parts(s.shape[0], numbers, places)
+    if s.shape[1] >= _WIDE * s.shape[0]:
+        status, bound = _exact_wide(s, x, v, d, length, price, y, before, done, free)
+        return status, -bound
     status = _all_finite(s)
     return status, np.nan if status == 2 else -_exact(s, x, v, d, length, price, y, before, done, free)
 

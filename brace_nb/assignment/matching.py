@@ -57,14 +57,11 @@ def _solve_list(costs, ragged, sign):
 
 def _split(pairs, counts, device):
     "Rows and columns of every matrix: arrays, or tensors when a device is given."
-    if device is not None and device.type != "cpu":
+    if device is not None:
         rows, cols = torch.from_numpy(pairs).to(device)
         return list(zip(rows.split(counts), cols.split(counts)))
     stops = list(accumulate(counts))
-    found = [(pairs[0, start:stop], pairs[1, start:stop]) for start, stop in zip([0, *stops], stops)]
-    if device is None:
-        return found
-    return [(torch.from_numpy(r), torch.from_numpy(c)) for r, c in found]
+    return [(pairs[0, start:stop], pairs[1, start:stop]) for start, stop in zip([0, *stops], stops)]
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #images01
 def _check_images(x, sizes, maximize, impossible):
