@@ -18,19 +18,40 @@ _without_nan = numba.njit(**_settings, _nrt=False, fastmath={"nnan", "nsz"})
 __all__ = ['solve_exact', 'solve_ragged', 'solve_prices']
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
+@numba.extending.intrinsic
+def _bits_of_float(context, number):
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return numba.int64(numba.float64), generate
+
+
+_DISABLED = numba.config.DISABLE_JIT
+_bits_of = (lambda number: np.float64(number).view(np.int64)) if _DISABLED else _bits_of_float
+_INFINITE = np.int64(0x7FF0000000000000)  # the bits of +inf, which are those of every full exponent
+
+
 @_inlined
-def _all_finite(s):
+def _status_of_row(s, i):
     "0: all finite, 1: some +inf (forbidden), 2: NaN or -inf."
     odd = wrong = 0
-    for i in range(s.shape[0]):
-        for j in range(s.shape[1]):
-            odd += s[i, j] - s[i, j] != 0
+    for j in range(s.shape[1]):
+        odd += (_bits_of(s[i, j]) & _INFINITE) == _INFINITE
     if not odd:
         return 0
-    for i in range(s.shape[0]):
-        for j in range(s.shape[1]):
-            wrong += not s[i, j] > -np.inf
+    for j in range(s.shape[1]):
+        bits = _bits_of(s[i, j])
+        wrong += (bits & _INFINITE) == _INFINITE and bits != _INFINITE
     return 2 if wrong else 1
+
+
+@_inlined
+def _all_finite(s):
+    "The worst status of a row."
+    worst = 0
+    for i in range(s.shape[0]):
+        worst = max(worst, _status_of_row(s, i))
+    return worst
 
 
 @_inlined
@@ -56,7 +77,7 @@ def _minnum(context, a, b):
     return numba.float64(numba.float64, numba.float64), generate
 
 
-_smaller = min if numba.config.DISABLE_JIT else _minnum
+_smaller = min if _DISABLED else _minnum
 
 
 @_inlined
@@ -279,24 +300,32 @@ _WIDE = 3  # times as many columns as rows
 
 @_inlined
 def _cheapest(c, i, taken):
-    "The least of c[i] + taken (inf for a column that has an owner), and the first column that has it."
-    least, at, m = np.inf, 0, c.shape[1]
+    "The least of c[i] + taken (inf for a column that has an owner), where it will be found, and odd numbers."
+    least, block, odd, m = np.inf, 0, 0, c.shape[1]
     for start in range(0, m, 64):
         low = np.inf
         for j in range(start, min(start + 64, m)):
             low = _smaller(low, c[i, j] + taken[j])
+            odd += (_bits_of(c[i, j]) & _INFINITE) == _INFINITE
         if low < least:
-            least, at = low, start
+            least, block = low, start
+    return least, block, odd
+
+
+@_inlined
+def _place(c, i, taken, least, at):
+    "The first column from `at` on that has the least."
     while c[i, at] + taken[at] != least:
         at += 1
-    return least, at
+    return at
 
 
 @_inlined
 def _look_again(c, i, taken, best, at):
     "Find the cheapest free column of row i anew when the one it had is taken."
     if taken[at[i]] > 0:
-        best[i], at[i] = _cheapest(c, i, taken)
+        best[i], block, _ = _cheapest(c, i, taken)
+        at[i] = _place(c, i, taken, best[i], block)
 
 
 @_inlined
@@ -311,22 +340,16 @@ def _among_owned(c, i, k, owned, price):
     return least, at, second
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #wide0002
-@numba.njit(**_settings, _nrt=False, fastmath=False)
-def _row_status(c, i):
-    "As `_all_finite`, of a row; not under its caller's promise that no NaN comes, which would be inherited."
-    return _all_finite(c[i : i + 1])
-
-
 @_inlined
 def _bid(c, x, v, y, owned, price, taken, best, at, u, free):
     "Every row bids, and whoever loses a column again; how many have a column, how many not, and the status."
     k = n_free = tries = status = 0
     for start in range(x.size):
-        status = max(status, _row_status(c, start))
+        u[start], block, odd = _cheapest(c, start, v)  # where all prices are 0
+        status = max(status, _status_of_row(c, start) if odd else 0)
         if status == 2:
             break
-        u[start], at[start] = _cheapest(c, start, v)  # where all prices are 0
-        best[start] = u[start]
+        best[start], at[start] = u[start], _place(c, start, v, u[start], block)
         i = start
         while i >= 0:
             _look_again(c, i, taken, best, at)
@@ -350,7 +373,7 @@ def _bid(c, x, v, y, owned, price, taken, best, at, u, free):
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #wide0003
 @_inlined
 def _path_over_owned(c, start, k, y, owned, price, taken, best, at, d, before, done):
-    "The row at which a cheapest path from row `start` leaves for its free column, -1 for none; prices updated."
+    "The row at which a cheapest path leaves for its free column, -1 for none; prices updated."
     i, offset, end, last = start, 0.0, np.inf, -1
     d[:k], done[:k] = np.inf, 0.0
     while True:
@@ -393,14 +416,8 @@ def _bound_over_owned(c, k, x, owned, price, taken, best, at, u):
 def _exact_wide(c, x, v, u, taken, numbers, y, before, places, free):
     "Status, and as `_exact`, for many more columns than rows."
     n = x.size
-    price, best, d, done, owned, at = (
-        numbers[:n],
-        numbers[n : 2 * n],
-        numbers[2 * n :],
-        u[n:],
-        before[n:],
-        places,
-    )
+    price, best, d, done = numbers[:n], numbers[n : 2 * n], numbers[2 * n :], u[n:]
+    owned, at = before[n:], places
     v[:], taken[:] = 0.0, 0.0
     k, n_free, status = _bid(c, x, v, y, owned, price, taken, best, at, u, free)
     if status == 2:
