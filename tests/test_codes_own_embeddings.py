@@ -156,6 +156,12 @@ def test_a_file_of_other_numbers_is_mapped_too(tmp_path):
     assert isinstance(own_embeddings._embeddings(path, None), np.memmap)
 
 
+def test_lists_longer_than_what_is_held_out_are_refused_before_anything_is_learned(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 16)).astype("f4"))
+    with pytest.raises(ValueError, match=r"below the \d+ rows held out; got \[50\]"):
+        encode_files(tmp_path / "x.npy", target=tmp_path / "codes", ks=(50,))
+
+
 def test_what_is_held_out_is_not_learned_from(tmp_path):
     images, texts = views()
     changed = texts.copy()

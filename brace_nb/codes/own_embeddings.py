@@ -272,6 +272,11 @@ def _choice(x, y, learned, ways, options, one):
 def _made(x, y, pairs, ways, options, one, held, form, ks):
     "The best encoder, fitted, and the report."
     rest, measured = _split(pairs, held, options["seed"])
+    if one and min(ks) >= len(measured):
+        raise ValueError(
+            f"ks must hold a length below the {len(measured)} rows held out; got {list(ks)}. "
+            "Ask for shorter lists, or hold out more."
+        )
     learned = _drawn(rest, options["seed"])
     _check_size(x.shape[1], learned, options.get("dim", 256))
     tried = _choice(x, y, learned, ways, options, one) if len(ways) > 1 else {}
