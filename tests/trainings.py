@@ -39,7 +39,6 @@ from brace_nb.evaluation import linear_probe, multilabel_probe  # noqa: E402
 from brace_nb.foundations import (  # noqa: E402
     OBJECTIVES,
     ObjectiveConfig,
-    load_emoji,
     train_encoder,
     train_objective,
 )
@@ -109,14 +108,15 @@ def keep_training(name, training):
     keep(f"training {name}", *seen)
 
 
-def encoder(**changes):
-    trained, history = train_encoder(load_emoji(), replace(TINY, **changes), SHORT, seed=3, progress=False)
+def encoder():
+    shape = replace(TINY, image_model="test_resnet", image_size=16)
+    trained, history = train_encoder(made.emoji(), shape, SHORT, seed=3, progress=False)
     return [*trained.model.state_dict().values(), *history["loss"], *history["scale"]]
 
 
 def objective(name):
-    shape = replace(SMALL, embed_dim=16, image_model="test_resnet")
-    trained, history = train_objective(load_emoji(), name, shape, PAIR, EXTRA)
+    shape = replace(SMALL, embed_dim=16, image_model="test_vit", image_size=16)
+    trained, history = train_objective(made.emoji(), name, shape, PAIR, EXTRA)
     return [*trained.model.state_dict().values(), *history.values()]
 
 
@@ -231,7 +231,6 @@ def of_grounding():
 def trainings():
     "Name and function of every training."
     yield "encoder", encoder
-    yield "encoder test_resnet", partial(encoder, image_model="test_resnet")
     for name in OBJECTIVES:
         yield f"objective {name}", partial(objective, name)
     yield "probes", probes
