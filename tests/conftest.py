@@ -18,8 +18,7 @@ gc.set_threshold(
 
 # The files that take longest: they come first, so that at the end no worker is left alone with one of them.
 FIRST = (
-    "test_portable test_book test_engine test_portable_runs test_paper test_project test_dependencies "
-    "test_companion"
+    "test_portable test_book test_engine test_paper test_project test_dependencies test_companion"
 ).split()
 
 

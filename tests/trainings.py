@@ -186,7 +186,7 @@ def of_assignment():
     yield "network", network
     runs = [dict(kind=kind) for kind in LOSSES] + [dict(kind="v3", method=m) for m in LOSS_SOLVERS]
     runs += [dict(kind="v2", method=m, straight_through=True) for m in ("sinkhorn", "gumbel")]
-    runs, short = [*runs, dict(kind="v2", factor=True)], dict(steps=3, n=10)
+    runs, short = [*runs, dict(kind="v2", factor=True)], dict(steps=3, n=6)
     yield "six layers", partial(made.six_layers, "cpu", runs=runs, **short)
     yield "six layers baseline", partial(made.six_layers, "cpu", network="baseline", **short)
 
@@ -198,8 +198,7 @@ def of_tuples():
         yield f"encoders {kind}", partial(made.n_encoders, "cpu", names="abc", loss=kind)
     for name in MEASURES:
         yield f"proof {name}", partial(made.noisy, "cpu", measure=name, **short)
-    runs = [dict(kind=kind) for kind in KINDS] + [dict(measure=name) for name in MEASURES]
-    yield "side by side", partial(made.noisy_together, "cpu", runs=runs)
+    yield "side by side", partial(made.noisy_together, "cpu")
     for projection in ("none", "inv", "iinv"):
         yield f"proof {projection}", partial(made.noisy, "cpu", projection=projection, **short)
         yield f"encoders {projection}", partial(made.n_encoders, "cpu", projection=projection)
