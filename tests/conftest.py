@@ -9,6 +9,7 @@ from brace_nb.core import use_one_instruction_set
 
 use_one_instruction_set()
 os.environ["NUMBA_NUM_THREADS"] = "2"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes import the same modules
 os.environ.pop("RETIME", None)  # what it does is tested; `RETIME=1 make test` asks only how long this takes
 
 
