@@ -22,8 +22,8 @@ needs_emulator = pytest.mark.skipif(
     not EMULATOR, reason="needs qemu-x86_64 (Debian: apt-get install qemu-user)"
 )
 EXPERIMENTS = (  # none takes an emulated processor minutes
-    "assignment/loss_gradients assignment/printed_metrics assignment/masks codes/optimum codes/counterexample "
-    "codes/first_descent codes/geometry ndim/printed_runs ndim/ascent ndim/label_error"
+    "assignment/loss_gradients assignment/printed_metrics assignment/masks codes/optimum codes/counterexample"
+    " codes/first_descent codes/geometry ndim/printed_runs ndim/ascent ndim/label_error"
 ).split()
 CLOCKED = "thesis.table.6_10.v4_faster"  # a row of the ledger about time
 
