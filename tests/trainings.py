@@ -131,10 +131,10 @@ def probes():
     return [*found["path"].values(), found["ece"], found["top1"], *some["average_precision"]]
 
 
-def code(name, size=2):
+def code(name):
     entry, x = CODES[name], drawn(300, 64)
     x = np.abs(x) if entry.nonnegative else x
-    fitted = fit_code(name, x, size if entry.counts else None)
+    fitted = fit_code(name, x, 2 if entry.counts else None)
     codes = fitted.encode(x)
     return [codes, fitted.decode(codes)]
 
@@ -176,7 +176,6 @@ def of_codes():
         yield f"heads {name}", partial(made.heads, "cpu", epochs=1, **changes)
     for name in CODES:
         yield f"code {name}", partial(code, name)
-    yield "code pq short", partial(code, "pq", 8)
 
 
 def of_assignment():
@@ -192,7 +191,7 @@ def of_assignment():
 
 
 def of_tuples():
-    short = dict(steps=3, report=3)
+    short = dict(steps=3, report=3, items=12)
     for kind in KINDS:
         yield f"proof {kind}", partial(made.noisy, "cpu", kind=kind, **short)
         yield f"encoders {kind}", partial(made.n_encoders, "cpu", names="abc", loss=kind)
