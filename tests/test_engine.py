@@ -459,7 +459,8 @@ def traces(tmp_path_factory):
     "The traces of the cheap experiments: forks of one process that has imported what is not ours."
     folder = tmp_path_factory.mktemp("traces")
     code = (
-        "import functools, os, sys, matplotlib.pyplot, pandas, papermill, scipy.stats, torch\n"
+        "import functools, os, sys\n"
+        "import execnb.shell, matplotlib.pyplot, numba, pandas, papermill, scipy.stats, torch\n"
         f"for name in {CHEAP}:\n"
         "    if not os.fork():\n"
         "        break\n"
