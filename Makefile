@@ -11,6 +11,7 @@ BIN = .venv/bin
 SHELL = /bin/bash
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PROFILE ONLY DATA  # words for a program, not for a shell
+unexport PYTHONDONTWRITEBYTECODE  # as in some containers: each of a thousand processes would compile the package
 BEGAN := $(shell date +%s)
 
 figures: .venv/.installed ## regenerate every figure that is out of date, then print the ledger (PROFILE=smoke|cpu|long|gpu|paper ONLY=part CORES=n DATA=folder DEVICE=cpu|cuda)

@@ -9,6 +9,7 @@ from brace_nb.core import use_one_instruction_set
 
 use_one_instruction_set()
 os.environ["NUMBA_NUM_THREADS"] = "2"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes import the same modules
 os.environ.pop("RETIME", None)  # what it does is tested; `RETIME=1 make test` asks only how long this takes
 
 
@@ -18,8 +19,7 @@ gc.set_threshold(
 
 # The files that take longest: they come first, so that at the end no worker is left alone with one of them.
 FIRST = (
-    "test_portable test_book test_engine test_portable_runs test_paper test_project test_dependencies "
-    "test_companion"
+    "test_portable test_book test_engine test_paper test_project test_dependencies test_companion"
 ).split()
 
 

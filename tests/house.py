@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tokenize
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,6 +84,7 @@ def cells(root: Path, path: Path) -> list[tuple[int, str]]:
     return found
 
 
+@cache  # several rules ask
 def code_lines(source: str) -> set[int]:
     "Numbers of the lines with code on them: no blank lines, comments, docstrings, signatures, imports."
     quiet = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import re
 from dataclasses import is_dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -35,6 +36,9 @@ from brace_nb.grounding import (
     train_whole_model,
     training_path,
 )
+
+
+emoji = cache(load_emoji)  # read once by all of them
 
 
 def drawn(*shape, seed=0):
@@ -106,7 +110,7 @@ def heads(device, precision="float32", preset="post", **changes):
 
 
 def students(device, precision="float32", teaching="both"):
-    tuples = load_emoji()
+    tuples = emoji()
     ids, unseen = (
         tuples.ids("train", flags=False)[:40],
         tuples.names("es", tuples.ids("test", flags=False)[:10]),
@@ -117,7 +121,7 @@ def students(device, precision="float32", teaching="both"):
 
 
 def guessing_students(device, precision="float32"):
-    tuples = load_emoji()
+    tuples = emoji()
     ids, unseen = (
         tuples.ids("train", flags=False)[:40],
         tuples.names("es", tuples.ids("test", flags=False)[:10]),

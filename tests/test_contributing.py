@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from made_copy import copy_package
 
 from brace_nb.companion import root
 
@@ -123,7 +124,7 @@ def copy(tmp_path_factory):
     "A copy of the checkout; what is large and only read is linked."
     folder = tmp_path_factory.mktemp("contributing") / "checkout"
     shutil.copytree(ROOT / "nbs", folder / "nbs", ignore=shutil.ignore_patterns("__pycache__", "_proc"))
-    shutil.copytree(ROOT / "brace_nb", folder / "brace_nb", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_package(folder)
     shutil.copytree(ROOT / "figures", folder / "figures")
     (folder / "data/claims").mkdir(parents=True)
     for path in ROOT.glob("data/claims/*"):

@@ -323,6 +323,7 @@ def test_every_package_that_computes_is_in_the_fingerprint():
 # In a process for each module: import a name of it, and say which modules of the package Python has loaded.
 LOADED = """
 import json, os, sys, torch
+import matplotlib.pyplot, numba, pandas, scipy.optimize, scipy.stats  # the heavy ones, once for all processes
 for statement in sys.argv[1:]:
     if os.fork() == 0:
         exec(statement)

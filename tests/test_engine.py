@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from made_copy import copy_package
 from traced import executed, outside, unheld
 
 from brace_nb.companion import (
@@ -80,7 +81,7 @@ def forks():
 @pytest.fixture
 def project(tmp_path, monkeypatch, forks):
     "two/a uses double; two/b uses triple; two/c needs two/a's results."
-    shutil.copytree(root() / "brace_nb", tmp_path / "brace_nb", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_package(tmp_path)
     shutil.copy(root() / "Snakefile", tmp_path)
     (tmp_path / "brace_nb/toy").mkdir()
     for name, text in TOY.items():
@@ -458,7 +459,8 @@ def traces(tmp_path_factory):
     "The traces of the cheap experiments: forks of one process that has imported what is not ours."
     folder = tmp_path_factory.mktemp("traces")
     code = (
-        "import functools, os, sys, matplotlib.pyplot, pandas, papermill, scipy.stats, torch\n"
+        "import functools, os, sys\n"
+        "import execnb.shell, matplotlib.pyplot, numba, pandas, papermill, scipy.stats, torch\n"
         f"for name in {CHEAP}:\n"
         "    if not os.fork():\n"
         "        break\n"

@@ -218,9 +218,10 @@ def installed(tmp_path_factory):
 
 
 def in_empty_place(installed, folder, code):
-    "Run code with the wheel's package, far from any checkout."
+    "Run code with the wheel's package, far from any checkout; to compile its kernels anew takes long."
     environment = {k: v for k, v in os.environ.items() if not k.startswith("BRACE_NB")}
-    how = dict(cwd=folder, env=environment | {"PYTHONPATH": str(installed)}, capture_output=True, text=True)
+    environment |= {"PYTHONPATH": str(installed), "NUMBA_DISABLE_JIT": "1"}
+    how = dict(cwd=folder, env=environment, capture_output=True, text=True)
     return subprocess.run([sys.executable, "-P", "-c", code], **how)
 
 

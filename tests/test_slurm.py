@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from made_copy import copy_package
 from made_slurm import lacking, queue, slurm, wait_for
 from test_engine import MAIN, notebook
 
@@ -57,7 +58,7 @@ def cluster():
 def project(tmp_path_factory):
     "A real experiment; one says where it ran, one fails, one is killed, one never ends."
     folder = tmp_path_factory.mktemp("clone")
-    shutil.copytree(root() / "brace_nb", folder / "brace_nb", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_package(folder)
     for name in (
         "Snakefile",
         "settings.ini",

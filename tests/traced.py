@@ -13,6 +13,7 @@ import struct
 import sys
 import threading
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -49,11 +50,9 @@ def _write_kernels(file: int, folder: str, before: dict) -> None:
 
 @contextlib.contextmanager
 def _unwatched_compilation():
-    "Inside, numba compiles without being watched; nothing to do where numba is not loaded."
-    dispatcher = getattr(sys.modules.get("numba.core.dispatcher"), "Dispatcher", None)
-    if dispatcher is None:
-        yield
-        return
+    "Inside, numba compiles without being watched, which takes minutes; it is imported for that."
+    from numba.core.dispatcher import Dispatcher as dispatcher
+
     compile = dispatcher.compile
 
     def unwatched(*arguments):
@@ -200,6 +199,9 @@ def executed(
     return found
 
 
+_distributions = cache(packages_distributions)  # reads the lists of files of all that is installed
+
+
 def used(
     path: Path | str,  # Written by `traced`
 ) -> tuple[set[str], set[str]]:  # Distributions that the package or a cell imports; files that were read
@@ -207,7 +209,7 @@ def used(
     found = {"import": set(), "open": set()}
     for kind, name in (line.split("\t") for line in Path(path).read_text(encoding="utf-8").splitlines()):
         found.get(kind, set()).add(name)
-    of = packages_distributions()
+    of = _distributions()
     return {d.lower() for name in found["import"] for d in of.get(name, ())}, found["open"]
 
 

@@ -11,6 +11,11 @@ import assemble  # noqa: E402
 import play_pages  # noqa: E402
 from sources import SOURCE  # noqa: E402
 
+# Sphinx, with fewer searches for garbage among all that it imported and read
+SPHINX = (
+    "import gc, sys; gc.set_threshold(100_000, 50, 100); from sphinx.cmd.build import main; sys.exit(main())"
+)
+
 
 def print_reports(html: Path) -> None:
     "The hour and each report as a PDF beside its page, where there is a Chromium."
@@ -43,7 +48,7 @@ def main() -> int:
     if not (html / "searchindex.js").exists():  # the first time, or a build was interrupted
         print("building all pages, which takes some minutes")
         shutil.rmtree(html, ignore_errors=True)
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    command = [sys.executable, "-c", SPHINX, "-q", "-W", "--keep-going", "-b", "html"]
     code = subprocess.run([*command, str(SOURCE), str(html)]).returncode
     if code:
         (html / "searchindex.js").unlink(missing_ok=True)  # warnings are told again
