@@ -458,6 +458,7 @@ LEFT_OUT = {
         "emoji_embeddings emoji_places load_glosses load_stamps read_parquet read_pictures": "files",
         "embed_glosses token_vectors": "models",
         "imagenet_class_names load_cifar10 load_class_folders load_clip load_coco_objects load_coco_views "
+        "load_sentence_model "
         "load_detr load_embedding_shards load_wmt read_coco_cn read_coco_es read_picture read_pickled_data "
         "read_sheet read_squares read_weights with_captions": "files",
         "batch_by_memory embed_pictures embed_texts fast_inference": "models",
