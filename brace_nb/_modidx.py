@@ -4830,8 +4830,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                         'brace_nb.ndim.measures.place': ('3_ndim/measures.html#place', 'brace_nb/ndim/measures.py')},
             'brace_nb.ndim.rankings': { 'brace_nb.ndim.rankings._flat': ('3_ndim/rankings.html#_flat', 'brace_nb/ndim/rankings.py'),
                                         'brace_nb.ndim.rankings._formula': ('3_ndim/rankings.html#_formula', 'brace_nb/ndim/rankings.py'),
-                                        'brace_nb.ndim.rankings._is_small': ('3_ndim/rankings.html#_is_small', 'brace_nb/ndim/rankings.py'),
-                                        'brace_nb.ndim.rankings._parsed': ('3_ndim/rankings.html#_parsed', 'brace_nb/ndim/rankings.py'),
                                         'brace_nb.ndim.rankings.is_increasing': ( '3_ndim/rankings.html#is_increasing',
                                                                                   'brace_nb/ndim/rankings.py'),
                                         'brace_nb.ndim.rankings.rank_classes': ( '3_ndim/rankings.html#rank_classes',
