@@ -499,13 +499,11 @@ LEFT_OUT = {
         "detector_study train_detector": "train",
         "hide_words language_of": "draws of a generator, a data set",
         "distil_encoder guess_language teach_language train_students training_path": "train",
-        "read_aligned read_study sweep_file sweep_parts": "files",
+        "read_aligned read_study read_views sweep_file sweep_parts": "files",
         "embed_table load_table_encoders put_weights read_cells train_table": (
             "files; `tests/test_grounding_own_table.py` gives them wrong ones"
         ),
-        "report_page retrieval_rows score_of split_items table_text view_form weights_of": (
-            "parts of `train_table`"
-        ),
+        "report_page retrieval_rows score_of split_items table_text weights_of": ("parts of `train_table`"),
         "chunk_by_memory default_encoders embed_views encode_batch objective_losses mean_outcomes "
         "run_outcomes": ("models and their tuples"),
         "draw_run sweep train_encoders train_together": "train, or plan trainings",
