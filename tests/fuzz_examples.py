@@ -176,7 +176,6 @@ EXAMPLES = {
         distillation_loss=dict(codes=X, embeddings=Y, scale=3.0, code_scale=2.0),
         fit_common_space=dict(images=X, texts=Y, pairs=torch.arange(6).expand(2, -1), spread=1.0, ridge=1.0),
         stored_bytes=dict(codes=CODES),
-        straight_through=dict(x=X.abs()),
         alignment_loss=dict(x=X.abs(), y=Y.abs()),
         binarize=dict(v=POSITIVE),
         binarize_by_sorting=dict(v=tensor(POSITIVE)),
