@@ -176,7 +176,6 @@ EXAMPLES = {
         distillation_loss=dict(codes=X, embeddings=Y, scale=3.0, code_scale=2.0),
         fit_common_space=dict(images=X, texts=Y, pairs=torch.arange(6).expand(2, -1), spread=1.0, ridge=1.0),
         stored_bytes=dict(codes=CODES),
-        straight_through=dict(x=X.abs()),
         alignment_loss=dict(x=X.abs(), y=Y.abs()),
         binarize=dict(v=POSITIVE),
         binarize_by_sorting=dict(v=tensor(POSITIVE)),
@@ -458,6 +457,7 @@ LEFT_OUT = {
         "emoji_embeddings emoji_places load_glosses load_stamps read_parquet read_pictures": "files",
         "embed_glosses token_vectors": "models",
         "imagenet_class_names load_cifar10 load_class_folders load_clip load_coco_objects load_coco_views "
+        "load_sentence_model "
         "load_detr load_embedding_shards load_wmt read_coco_cn read_coco_es read_picture read_pickled_data "
         "read_sheet read_squares read_weights with_captions": "files",
         "batch_by_memory embed_pictures embed_texts fast_inference": "models",
@@ -478,7 +478,7 @@ LEFT_OUT = {
     "assignment": {
         "arguments_of": "names, which `assign` checks",
         "inverse_document_frequency sentence_encoder": "need a sentence encoder",
-        "load_networks read_judgements save_networks": "files",
+        "load_networks save_networks": "files",
         "train_network train_networks train_six_layers": "train",
     },
     "evaluation": {
@@ -498,13 +498,11 @@ LEFT_OUT = {
         "detector_study train_detector": "train",
         "hide_words language_of": "draws of a generator, a data set",
         "distil_encoder guess_language teach_language train_students training_path": "train",
-        "read_aligned read_study sweep_file sweep_parts": "files",
+        "read_aligned read_study read_views sweep_file sweep_parts": "files",
         "embed_table load_table_encoders put_weights read_cells train_table": (
             "files; `tests/test_grounding_own_table.py` gives them wrong ones"
         ),
-        "report_page retrieval_rows score_of split_items table_text view_form weights_of": (
-            "parts of `train_table`"
-        ),
+        "report_page retrieval_rows score_of split_items table_text weights_of": ("parts of `train_table`"),
         "chunk_by_memory default_encoders embed_views encode_batch objective_losses mean_outcomes "
         "run_outcomes": ("models and their tuples"),
         "draw_run sweep train_encoders train_together": "train, or plan trainings",

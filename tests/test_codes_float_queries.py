@@ -185,7 +185,7 @@ def test_an_index_asked_with_floats(metric):
         (lambda q, c: nearest(q, c.astype(np.int64), 3), "codes must be bool"),
         (lambda q, c: nearest(q, q, 3), "codes must be bool"),
         (lambda q, c: nearest(c, c, 3, rescore=c.astype(float)), "needs queries of floats"),
-        (lambda q, c: nearest(q, c, 3, rescore=q[:, :3]), "as wide as the queries"),
+        (lambda q, c: nearest(q, c, 3, rescore=q[:, :3]), r"with F = "),
         (lambda q, c: nearest_by_tables(np.ones((2, 20, 256)), c, 3), "uint8"),
         (lambda q, c: nearest_by_tables(np.ones((2, 3, 255)), pack(c), 3), "256"),
         (lambda q, c: InvertedIndex(c).search(q[:, :4], 3), "an entry for each bit"),

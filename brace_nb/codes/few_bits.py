@@ -14,7 +14,7 @@ from ..core import as_tensor, like, widen
 from ..core.arguments import array, checked, floats, size
 
 # %% auto #0
-__all__ = ['binarize_at_most', 'project', 'unit_code', 'nearest_corner']
+__all__ = ['binarize_at_most', 'project', 'nearest_corner']
 
 # %% ../../nbs/2_codes/00c_few_bits.ipynb #834e62c2
 @checked(v=array("... D>0"), most=size)
@@ -50,16 +50,6 @@ def project(
     return binarize(x) if most is None else binarize_at_most(x, most)
 
 
-@torch.no_grad()
-def unit_code(
-    x: Tensor,  # Unit vectors (..., D)
-    ternary: bool = False,  # Ternary code
-    most: int | None = None,  # Active bits at most
-) -> Tensor:  # With unit norm (..., D), detached
-    "The normalized code of `x`."
-    return F.normalize(project(x.detach(), ternary, most).to(x.dtype), dim=-1)
-
-
 @checked(x=floats("... D>0"))
 def nearest_corner(
     x: Tensor,  # Unit vectors (..., D)
@@ -67,5 +57,6 @@ def nearest_corner(
     most: int | None = None,  # Corners with at most so many ones
 ) -> tuple[Tensor, Tensor]:  # Corner with unit norm (..., D), and its cosine to x (..., 1); both detached
     "The normalized code of `x`, and how near it is."
-    corner = unit_code(x, ternary, most)
-    return corner, F.cosine_similarity(x.detach(), corner, dim=-1)[..., None]
+    x = x.detach()
+    corner = F.normalize(project(x, ternary, most).to(x.dtype), dim=-1)
+    return corner, F.cosine_similarity(x, corner, dim=-1)[..., None]

@@ -10,7 +10,7 @@ import torch
 
 from .packing import code_array, code_width, packed_rows, words_of
 from .similarity import CODE_MEASURES, CodeMeasure, best_of_parts
-from ..core import array, as_tensor, check_finite, checked, finite, like, one_of, size
+from ..core import array, as_tensor, check_finite, checked, finite, ids, like, one_of, size
 
 # %% auto #0
 __all__ = ['float_rows', 'float_similarity', 'nearest_by_tables', 'nearest_by_floats', 'int8_rows', 'rescored']
@@ -120,7 +120,7 @@ def int8_rows(
     return like((t / torch.where(most > 0, most, 1) * 127).round().to(torch.int8), x)
 
 
-@checked(queries=finite("Q F"), k=size)
+@checked(queries=finite("Q F"), vectors=array("n F"), rows=ids("Q s"), k=size)
 def rescored(
     queries,  # Vectors that ask, (Q, F)
     vectors,  # Vectors of all rows, floats or int8 (n, F); may be a map of a file
@@ -131,21 +131,9 @@ def rescored(
     x, found = as_tensor(queries, "queries").detach().cpu().double().numpy(), code_array(rows)
     if not isinstance(vectors, np.ndarray):
         vectors = as_tensor(vectors, "vectors").detach().cpu().numpy()
-    if vectors.dtype.kind not in "fiu" or vectors.ndim != 2:
-        raise ValueError(f"vectors must be numbers (n, F); got {vectors.dtype} of shape {vectors.shape}.")
-    if found.shape[:1] != x.shape[:1] or found.ndim != 2 or not 1 <= k <= found.shape[1]:
-        raise ValueError(
-            f"rows must be (Q, s) for {len(x)} queries, with k in 1..s; got {found.shape} and k={k}."
-        )
-    if np.ndim(vectors) != 2 or vectors.shape[1] != x.shape[1]:
-        raise ValueError(
-            f"vectors must be (n, {x.shape[1]}), as wide as the queries; got {np.shape(vectors)}."
-        )
-    if found.dtype.kind not in "iu" or found.size and not -1 <= found.min() <= found.max() < len(vectors):
-        raise ValueError(
-            f"rows must be whole numbers, -1 or of the {len(vectors)} vectors; got {found.dtype} "
-            f"from {found.min()} to {found.max()}."
-        )
+    if k > found.shape[1] or found.size and not -1 <= found.min() <= found.max() < len(vectors):
+        got = f"{found.shape[1]} a query, from {found.min(initial=0)} to {found.max(initial=0)}"
+        raise ValueError(f"rows must be at least k = {k} of the {len(vectors)} vectors, or -1; got {got}.")
     cosines = np.full(found.shape, -np.inf)
     for i, own in enumerate(found):
         kept = own >= 0

@@ -12,13 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .baselines import itq_rotation, random_directions
-from .few_bits import unit_code
 from .heads import head_rows
 from ..core import checked, floats, positive
 
 # %% auto #0
-__all__ = ['RotationHead', 'starting_rotation', 'half_sharpness', 'pass_through', 'straight_through', 'distillation_loss',
-           'active_bits_loss']
+__all__ = ['RotationHead', 'starting_rotation', 'half_sharpness', 'pass_through', 'distillation_loss', 'active_bits_loss']
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #54a2f60c
 class RotationHead(nn.Module):
@@ -92,18 +90,8 @@ def pass_through(
     x: Tensor,  # What receives the gradient
     value: Tensor,  # What the forward pass sees, of the same shape
 ) -> Tensor:
-    "One value forward, another's gradient backward."
+    "One value forward, another's gradient backward (straight-through, Bengio et al. 2013)."
     return _Through.apply(x, value)
-
-
-@checked(x=floats("... D>0"))
-def straight_through(
-    x: Tensor,  # Unit rows of a head (..., D)
-    ternary: bool = False,
-    most: int | None = None,  # Active bits at most
-) -> Tensor:  # Normalized codes (..., D) with the gradient of x
-    "The code in the forward pass, the vector in the backward pass (Bengio et al. 2013)."
-    return pass_through(x, unit_code(x, ternary, most))
 
 # %% ../../nbs/2_codes/06b_rotation_heads.ipynb #1ecfc99f
 def _scale(value, name):

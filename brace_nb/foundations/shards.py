@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
+from itertools import islice
 from pathlib import Path
 
 from ..core.files import check_expansion
@@ -19,46 +19,22 @@ __all__ = ['IMAGE_SUFFIXES', 'load_shards']
 
 # %% ../../nbs/1_foundations/04_shards.ipynb #9513b71d
 IMAGE_SUFFIXES = ("jpg", "jpeg", "png", "webp")
-
-
-_RANGE = re.compile(r"(-?\d+|[a-zA-Z])\.\.(-?\d+|[a-zA-Z])(?:\.\.(-?\d+))?")
 _MOST = 100_000  # files that a pattern may stand for
-
-
-def _names_of(pattern):
-    "How many names a pattern with braces stands for; none of them is made."
-    counts = []
-
-    def product(text):
-        return math.prod(counts[int(k)] for k in re.findall(r"\0(\d+)\0", text))
-
-    def group(braces):
-        first, last, step = r.groups() if (r := _RANGE.fullmatch(braces[1])) else (None, None, None)
-        if first is None:
-            counts.append(sum(map(product, braces[1].split(","))))
-        else:
-            low, high = (ord(x) if x.isalpha() else int(x) for x in (first, last))
-            counts.append(abs(high - low) // max(1, abs(int(step or 1))) + 1)
-        return f"\0{len(counts) - 1}\0"
-
-    found = 1
-    pattern = pattern.replace("\0", "")
-    while found:
-        pattern, found = re.subn(r"\{([^{}]*)\}", group, pattern)
-    return product(pattern)
+_LONG = re.compile(r"[1-9]\d{6,}\.\.|\.\.-?0*[1-9]\d{6,}")  # a range up to a million or more
 
 # %% ../../nbs/1_foundations/04_shards.ipynb #f1724870
 def _shard_files(pattern):
     "Local files of a webdataset pattern: braces, wildcards, or a list."
     import glob
     from webdataset.shardlists import expand_urls
+    from braceexpand import braceexpand
 
-    patterns = [pattern] if isinstance(pattern, (str, Path)) else list(pattern)
-    files = []
+    patterns = [pattern] if isinstance(pattern, (str, Path)) else pattern
+    patterns, files = list(map(str, patterns)), []
     for p in patterns:
-        if (names := _names_of(str(p))) > _MOST:
-            raise ValueError(f"{p} stands for {names:,} files; at most {_MOST:,} are looked for.")
-    for url in (url for p in patterns for url in expand_urls(str(p))):
+        if _LONG.search(p) or sum(1 for _ in islice(braceexpand(p), _MOST + 1)) > _MOST:
+            raise ValueError(f"{p} stands for more files; at most {_MOST:,} are looked for.")
+    for url in (url for p in patterns for url in expand_urls(p)):
         found = [url] if Path(url).is_file() else sorted(glob.glob(url))
         if not found:
             raise FileNotFoundError(

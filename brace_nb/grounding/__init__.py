@@ -17,7 +17,7 @@ __getattr__, __dir__, __all__ = lazy(
     translation="READS WholeModel trim_padding cosines_with_frozen train_whole_model prequential_losses",
     third_encoder="text_student CaptionBatches cube_summary train_third_encoder",
     token_bags="TokenBags train_bags",
-    aligned="AlignedTuples FeatureEncoder PictureTower TextTower default_encoders read_aligned text_tokens",
+    aligned="AlignedTuples FeatureEncoder PictureTower TextTower default_encoders",
     looks="Looks cube_log embed_views first_and_bad least_squares_probe one_hot_labels pair_recall "
     "region_errors region_name region_table stock_validation",
     tuple_objective="TupleObjective distance_weights objective_losses view_patterns",
@@ -39,7 +39,8 @@ __getattr__, __dir__, __all__ = lazy(
     importance="factor_columns factor_importance level_correlations",
     own_table="Parts TableEncoders TrainedTable Watch embed_table load_table_encoders put_weights "
     "report_page retrieval_rows score_of split_items table_text train_table weights_of",
-    view_forms="VIEW_FORMS FeatureForm PictureForm TextForm TokenForm read_cells view_form",
+    view_forms="VIEW_FORMS FeatureForm PictureForm TextForm TokenForm read_aligned read_cells "
+    "read_views text_tokens",
     detector_training="Detections DetectorRun detect emoji_scenes objects_of own_costs detection_scores "
     "train_detector DetectorStudy detector_study",
 )

@@ -6,23 +6,20 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arguments import checked, count, many, size
+from ..core.arguments import checked, count, size
 from ..core.arrays import as_tensor
-from ..core.files import existing_file, malformed
-from ..foundations import ByteBPE, normalize_colors, read_embeddings, to_float, train_bpe
+from ..foundations import normalize_colors, to_float
 
 # %% auto #0
-__all__ = ['AlignedTuples', 'text_tokens', 'read_aligned', 'FeatureEncoder', 'TextTower', 'PictureTower', 'default_encoders',
-           'encoders_by_view']
+__all__ = ['view_of', 'AlignedTuples', 'FeatureEncoder', 'TextTower', 'PictureTower', 'default_encoders', 'encoders_by_view']
 
 # %% ../../nbs/6_grounding/10_aligned.ipynb #afc0b6f3
-def _view(name, x):
+def view_of(name, x):
     "A view as (tensor, which rows are there); rows of NaN are missing."
     x = as_tensor(x, name)
     kinds = {torch.uint8: "pictures (N, S, S, 3 or 4)", torch.int64: "tokens (N, L)"}
@@ -51,7 +48,7 @@ class AlignedTuples:
     ):
         if len(views) < 2:
             raise ValueError(f"a tuple has two views at least; got {list(views)}.")
-        found = {name: _view(name, x) for name, x in views.items()}
+        found = {name: view_of(name, x) for name, x in views.items()}
         self.views = {name: x for name, (x, _) in found.items()}
         lengths = {name: len(x) for name, x in self.views.items()}
         if len(set(lengths.values())) > 1:
@@ -103,76 +100,6 @@ class AlignedTuples:
         "Some of the views."
         present = {name: self.present[self.names.index(name)] for name in names}
         return AlignedTuples({name: self.views[name] for name in names}, present, self.labels)
-
-# %% ../../nbs/6_grounding/10_aligned.ipynb #22b3ae54
-_PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-
-
-def _pictures(cells, folder, size):
-    "uint8 (N, size, size, 3) and which are there."
-    from PIL import Image
-
-    out = np.full((len(cells), size, size, 3), 255, np.uint8)
-    for row, cell in enumerate(cells):
-        if cell:
-            path = existing_file(folder / cell, f"a picture, row {row} of the table")
-            with Image.open(path) as picture:
-                rgba = picture.convert("RGBA").resize((size, size))
-            white = Image.new("RGBA", rgba.size, "white")
-            out[row] = np.asarray(Image.alpha_composite(white, rgba).convert("RGB"))
-    return out
-
-# %% ../../nbs/6_grounding/10_aligned.ipynb #edf94bc7
-@checked(texts=many)
-def text_tokens(
-    texts,  # Strings; None or "" where there is none
-    tokenizer=None,  # A `ByteBPE`; None trains one on these texts
-    vocab_size: int = 2048,  # Of a new one
-    context_length: int = 24,  # Of a new one; longer texts are cut
-) -> tuple:  # (tokens int64 (N, L), bool (N,): which are there, tokenizer)
-    "Captions as rows of tokens."
-    texts = ["" if t is None else t for t in texts]
-    if wrong := [t for t in texts if not isinstance(t, str)]:
-        raise ValueError(f"captions must be texts, or None; got {wrong[0]!r:.80}.")
-    said = [t for t in texts if t.strip()]
-    if not said:
-        raise ValueError("captions must say something; got none that does.")
-    tokenizer = tokenizer or ByteBPE(train_bpe(said, vocab_size), vocab_size, context_length)
-    tokens = tokenizer.pad([tokenizer.encode(t) if t.strip() else [] for t in texts])
-    return tokens.long(), torch.tensor([bool(t.strip()) for t in texts]), tokenizer
-
-# %% ../../nbs/6_grounding/10_aligned.ipynb #5d743abe
-def _table(path, image_size, label):
-    "Views, their presence and labels of a table of paths and captions."
-    import pandas as pd
-
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    labels = frame.pop(label).to_numpy() if label in frame else None
-    if len(frame.columns) < 2 or not len(frame):
-        raise malformed(path, "two columns at least (paths of pictures, captions) and a row", list(frame))
-    views, present = {}, {}
-    for name, column in frame.items():
-        cells = [c.strip() for c in column]
-        if all(c.lower().endswith(_PICTURES) for c in cells if c):
-            views[name] = _pictures(cells, path.parent, image_size)
-            present[name] = [bool(c) for c in cells]
-        else:
-            views[name], present[name], _ = text_tokens(cells)
-    return views, present, labels
-
-# %% ../../nbs/6_grounding/10_aligned.ipynb #ef0182bc
-@checked
-def read_aligned(
-    source,  # A .csv of paths and captions, or {name of a view: embedding file}
-    image_size: int = 32,  # Side of pictures, pixels
-    label: str = "label",  # Column of the classes, where the table has it
-) -> AlignedTuples:
-    "Aligned tuples from your own files."
-    if isinstance(source, dict):
-        return AlignedTuples({name: np.array(read_embeddings(path)) for name, path in source.items()})
-    path = existing_file(Path(source), "a .csv with a column of picture paths and columns of captions")
-    views, present, labels = _table(path, image_size, label)
-    return AlignedTuples(views, present, labels)
 
 # %% ../../nbs/6_grounding/10_aligned.ipynb #3f8599e8
 class FeatureEncoder(torch.nn.Module):

@@ -22,10 +22,10 @@ from ..core.files import SUMS, check_seal, check_sums, malformed, naming, readin
 from ..core.files import save_tensors, write_atomic, write_sums
 from ..core.training import EarlyStopping
 from ..evaluation import draw_split, ranks
-from .aligned import AlignedTuples, default_encoders, read_aligned
+from .aligned import AlignedTuples, default_encoders
 from .looks import embed_views, pair_recall
 from .n_encoders import train_encoders
-from .view_forms import VIEW_FORMS, read_cells, view_form
+from .view_forms import VIEW_FORMS, read_cells, read_views
 
 # %% auto #0
 __all__ = ['Parts', 'split_items', 'score_of', 'Watch', 'weights_of', 'put_weights', 'retrieval_rows', 'table_text',
@@ -115,13 +115,12 @@ def put_weights(encoders: dict, path: Path) -> None:
 _BEST, _FORMAT, _VERSION = "best.safetensors", "brace_nb.table_encoders", "1"
 
 
-def _facts(tuples: AlignedTuples, source, embed_dim: int) -> dict[str, str]:
+def _facts(forms: dict, embed_dim: int) -> dict[str, str]:
     "The header of the file of weights: what is needed to build the encoders and to read new rows."
-    if wrong := [name for name in tuples.names if "/" in name or not name.isprintable()]:
+    if wrong := [name for name in forms if "/" in name or not name.isprintable()]:
         raise ValueError(f"names of views become names of files, without '/'; got {wrong}.")
-    cells = {} if isinstance(source, dict) else read_cells(source)
-    forms = {name: view_form(x, cells.get(name)) for name, x in tuples.views.items()}
-    views = {name: dict(kind=kind) | form._asdict() for name, (kind, form) in forms.items()}
+    kinds = {form: kind for kind, form in VIEW_FORMS.items()}
+    views = {name: dict(kind=kinds[type(form)]) | form._asdict() for name, form in forms.items()}
     return dict(format=_FORMAT, version=_VERSION, embed_dim=str(embed_dim), views=json.dumps(views))
 
 
@@ -267,8 +266,8 @@ def train_table(
 ) -> TrainedTable:
     "Train an encoder for each view of a table; the best weights, all embeddings and a report are written."
     folder = Path(folder)
-    tuples = read_aligned(source, image_size, label)
-    facts = _facts(tuples, source, embed_dim)
+    tuples, forms = read_views(source, image_size, label)
+    facts = _facts(forms, embed_dim)
     parts = split_items(tuples, held, seed)
     batch = min(batch_size or 64, max(2, len(parts.learn) // 4) if batch_size is None else len(parts.learn))
     epoch = max(1, len(parts.learn) // batch)

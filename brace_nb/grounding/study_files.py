@@ -16,10 +16,11 @@ import numpy as np
 
 from ..core.arguments import checked, count, share, size, text
 from ..core.files import existing_file, malformed, naming, read_yaml, write_atomic
-from .aligned import default_encoders, read_aligned
+from .aligned import default_encoders
 from .n_encoders import train_encoders
 from .sweeps import Study, StudyStore, run_outcomes, sweep
 from .tuple_objective import TupleObjective
+from .view_forms import read_aligned
 
 # %% auto #0
 __all__ = ['read_study', 'sweep_file', 'sweep_parts']

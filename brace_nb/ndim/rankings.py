@@ -5,8 +5,7 @@
 # %% ../../nbs/3_ndim/03_rankings.ipynb #d04baa68
 from __future__ import annotations
 
-import ast
-import operator
+import re
 
 import numpy as np
 
@@ -17,48 +16,24 @@ from ..core.arguments import checked, number
 __all__ = ['is_increasing', 'rank_correlation', 'rank_classes']
 
 # %% ../../nbs/3_ndim/03_rankings.ipynb #fd2f161f
-_OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
-_KNOWN = "numbers, names of symbols, + - * / ** and sqrt"
+_ARITHMETIC = re.compile(r"(?:\b(?:sqrt|P|n|F)\b|\d+(?:\.\d+)?|[-+*/() ])+")
+_SMALL = r"\s*(?:-?\d(?:\.\d+)?|\(-?\d(?:\.\d+)?\))(?!\d|\s*\*\*)"  # a number up to 9
+_LARGE_POWER = re.compile(rf"\*\*(?!{_SMALL})")
 
 
-def _is_small(power):
-    "Is it a number up to 9? A tower such as 9**9**9 would be computed for ever."
-    value = power.operand if isinstance(power, ast.UnaryOp) else power
-    return isinstance(value, ast.Constant) and isinstance(value.value, (int, float)) and value.value <= 9
-
-
-def _formula(node, names):
+def _formula(link, **symbols):
     "Arithmetic on symbols, as an expression of sympy; whatever else the text holds is an error."
     import sympy
 
-    match node:
-        case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
-            return sympy.sympify(node.value)
-        case ast.Name(id=name) if name in names:
-            return names[name]
-        case ast.BinOp(op=ast.Pow(), right=power) if not _is_small(power):
-            raise ValueError(f"powers in a link are numbers up to 9; got `{ast.unparse(node)}`.")
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -_formula(inner, names)
-        case ast.BinOp(left=left, right=right) if type(node.op) in _OPERATORS:
-            return _OPERATORS[type(node.op)](_formula(left, names), _formula(right, names))
-        case ast.Call(func=ast.Name(id="sqrt"), args=[inner], keywords=[]):
-            return sympy.sqrt(_formula(inner, names))
-    raise ValueError(f"a link must be made of {_KNOWN}; got `{ast.unparse(node)}`.")
-
-
-def _parsed(link):
-    "The tree of a formula."
+    if _LARGE_POWER.search(link):
+        raise ValueError(f"powers in a link are numbers up to 9; got `{link}`.")
     try:
-        return ast.parse(link, mode="eval").body
-    except SyntaxError:
-        raise ValueError(f"a link must be made of {_KNOWN}; got `{link}`.") from None
+        found = sympy.sympify(link if _ARITHMETIC.fullmatch(link) else "()", locals=symbols)
+    except (sympy.SympifyError, TypeError, AttributeError):
+        found = None
+    if not isinstance(found, sympy.Expr):
+        raise ValueError(f"a link must be made of numbers, P, n, F, + - * / ** and sqrt; got `{link}`.")
+    return found
 
 # %% ../../nbs/3_ndim/03_rankings.ipynb #c02ef4e8
 @checked
@@ -72,7 +47,7 @@ def is_increasing(
 
     n, P, F = sympy.symbols("n P F", positive=True)
     v, k = sympy.symbols("v", positive=True), sympy.symbols("k", nonnegative=True)
-    f = _formula(_parsed(link), dict(n=n, P=P, F=F))
+    f = _formula(link, n=n, P=P, F=F)
     f = f.subs(P, n**2 * v / (1 + v)).subs(n, 2 + k)
     return sympy.simplify(f.diff(v)).is_positive is True
 
