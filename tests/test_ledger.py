@@ -372,7 +372,10 @@ def test_a_reason_is_shown_and_a_bad_one_named(tmp_path):
     assert "a night decides it. ten seeds" in to_text([shown], says=True)
     assert "a night decides it. ten seeds" in to_page("own", [shown], {})
     assert "- 1 undecided: a night decides it" in to_index([shown])
-    for bad, says in (("day: {a.b: x}", "waits for one of"), ("night: {a.b: x}\nfloor: {a.b: y}", "two reasons")):
+    for bad, says in (
+        ("day: {a.b: x}", "waits for one of"),
+        ("night: {a.b: x}\nfloor: {a.b: y}", "two reasons"),
+    ):
         path.write_text(bad)
         with pytest.raises(ValueError, match=says):
             _reasons(path)

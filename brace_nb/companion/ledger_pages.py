@@ -140,7 +140,7 @@ _WAITS = {  # What an undecided row waits for
     "floor": "no night decides it: what nobody trained, or what does not have the cause, does as well",
     "learned": "no night decides it: an arm does not learn here what the sentence presupposes",
     "small": "no night decides it: the effect is smaller than these data can show",
-    "vague": "no night decides it: the sentence names no amount",
+    "vague": "no night decides it: the sentence leaves open what would deny it",
     "clock": "a clock decides it, on a machine with nothing else to do",
     "device": "a device that is not here decides it",
 }
@@ -149,8 +149,9 @@ _WAITS = {  # What an undecided row waits for
 def _reasons(
     path: Path | str | None = None,  # `data/undecided.yaml` when None
 ) -> dict[str, str]:  # Id -> what the row waits for, and why
-    "Why rows are undecided still; ValueError for a kind of reason that is unknown, or an id that comes twice."
-    groups = read_yaml(Path(path or root() / "data/undecided.yaml"))
+    "Why rows are undecided still; ValueError for an unknown kind of reason, or an id that comes twice."
+    path = Path(path or root() / "data/undecided.yaml")
+    groups = read_yaml(path) if path.exists() else {}
     if unknown := sorted(groups.keys() - _WAITS.keys()):
         raise ValueError(f"a row waits for one of {list(_WAITS)}; got {unknown}. Mend data/undecided.yaml.")
     ids = [id for rows in groups.values() for id in rows]
