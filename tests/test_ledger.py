@@ -24,8 +24,13 @@ from brace_nb.companion import (
     root,
     row_faults,
     split_tables,
+    to_index,
+    to_page,
+    to_text,
     verdict,
 )
+from brace_nb.companion.ledger_pages import _reasons
+from brace_nb.core.files import read_yaml
 
 CLAIMS = load_claims()
 
@@ -345,6 +350,35 @@ def test_every_figure_stands_in_the_gallery_with_its_verdicts():
             assert f"]({figure.partition('/')[2]}.png)" in page, figure
             assert all(f"#{id})" in page for id in about["claims"]), figure
             assert split_tables((root() / f"data/numbers/{figure}.csv").read_text())
+
+
+def test_every_undecided_claim_says_what_it_waits_for():
+    "And no row that is decided, not run or measured by another says so still."
+    told = read_yaml(root() / "data/undecided.yaml")
+    waiting = [id for rows in told.values() for id in rows]
+    open_ = [id for id, row in CLAIMS.items() if row["kind"] == "claim" and row["verdict"] == "undecided"]
+    asked = [id for id in open_ if "same_as" not in CLAIMS[id]]
+    assert sorted(waiting) == sorted(asked)
+    assert all(re.fullmatch(r".{30,300}[.]", why) for rows in told.values() for why in rows.values())
+
+
+def test_a_reason_is_shown_and_a_bad_one_named(tmp_path):
+    path = tmp_path / "undecided.yaml"
+    path.write_text("night: {a.b: ten seeds}")
+    assert _reasons(path) == {"a.b": "a night decides it. ten seeds"}
+    row = dict(EVIDENCE, verdict="undecided")
+    shown = ledger({"a.b": row}, {"a.b": dict(measured=dict(x=[-1, 1, 3]), null=None, note="")})[0]
+    shown |= dict(undecided_because="a night decides it. ten seeds")
+    assert "a night decides it. ten seeds" in to_text([shown], says=True)
+    assert "a night decides it. ten seeds" in to_page("own", [shown], {})
+    assert "- 1 undecided: a night decides it" in to_index([shown])
+    for bad, says in (
+        ("day: {a.b: x}", "waits for one of"),
+        ("night: {a.b: x}\nfloor: {a.b: y}", "two reasons"),
+    ):
+        path.write_text(bad)
+        with pytest.raises(ValueError, match=says):
+            _reasons(path)
 
 
 EVIDENCE = dict(kind="claim", where="w", says="s", test="t", needs="data", experiment="a/b", verdict="x")

@@ -16,7 +16,7 @@ from .experiments import load_profile
 from .folders import root
 from .gallery import read_facts, write_gallery
 from .ledger_picture import to_picture
-from ..core.files import read_json, write_atomic
+from ..core.files import read_json, read_yaml, write_atomic
 
 # %% auto #0
 __all__ = ['judged', 'agreed', 'load_replications', 'keep_replication', 'ledger', 'problems', 'counts', 'by_kind', 'to_text',
@@ -134,6 +134,32 @@ def ledger(
         row |= {k: rows[row["same_as"]][k] for k in _SHOWN if k in rows[row["same_as"]]}
     return list(rows.values())
 
+# %% ../../nbs/7_companion/04_ledger_pages.ipynb #4e7a91d1
+_WAITS = {  # What an undecided row waits for
+    "night": "a night decides it",
+    "floor": "no night decides it: what nobody trained, or what does not have the cause, does as well",
+    "learned": "no night decides it: an arm does not learn here what the sentence presupposes",
+    "small": "no night decides it: the effect is smaller than these data can show",
+    "vague": "no night decides it: the sentence leaves open what would deny it",
+    "clock": "a clock decides it, on a machine with nothing else to do",
+    "device": "a device that is not here decides it",
+}
+
+
+def _reasons(
+    path: Path | str | None = None,  # `data/undecided.yaml` when None
+) -> dict[str, str]:  # Id -> what the row waits for, and why
+    "Why rows are undecided still; ValueError for an unknown kind of reason, or an id that comes twice."
+    path = Path(path or root() / "data/undecided.yaml")
+    groups = read_yaml(path) if path.exists() else {}
+    if unknown := sorted(groups.keys() - _WAITS.keys()):
+        raise ValueError(f"a row waits for one of {list(_WAITS)}; got {unknown}. Mend data/undecided.yaml.")
+    ids = [id for rows in groups.values() for id in rows]
+    if twice := sorted(id for id, n in Counter(ids).items() if n > 1):
+        raise ValueError(f"rows {twice} have two reasons. Keep one.")
+    return {id: f"{_WAITS[kind]}. {why}" for kind, rows in groups.items() for id, why in rows.items()}
+
+
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #4e897753
 def problems(rows: list[dict], exact_only: bool = False) -> list[str]:  # Empty when all is well
     "Rows whose experiment said nothing that fits, and verdicts that are not the accepted ones."
@@ -189,6 +215,8 @@ def to_text(rows: list[dict], says: bool = False) -> str:
         if says:
             unit = f" {r['unit']}" if r["unit"] else ""
             lines.append(f"{'':10}  {_short(_cell(r['says']) + unit, 150)} ({_cell(r['where'])})")
+            if r.get("undecided_because"):
+                lines.append(f"{'':10}  {r['undecided_because']}")
     return "\n".join([*lines, _summary(rows)])
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #3acf9b7a
@@ -233,6 +261,7 @@ def _found(r: dict) -> str:
         f"<br>long run, {r['seeds']} seeds" if r.get("seeds") else "",
         f"<br>moved: here {_cell(r['moved'])}" if "moved" in r else "",
         f"<br>undecided: {r['cause']}" if r.get("cause") else "",
+        f"<br>{_cell(r['undecided_because'])}" if r.get("undecided_because") else "",
         f"<br>repeats `{r['same_as']}`, and is counted there" if "same_as" in r else "",
         f" (alone {r['alone']}){others}" if others else "",
     ]
@@ -271,10 +300,16 @@ def to_headlines(rows: list[dict]) -> str:
     return "\n".join(page)
 
 
+def _waiting(rows: list[dict]) -> list[str]:
+    "What the undecided rows wait for."
+    told = [r["undecided_because"].partition(". ")[0] for r in rows if r.get("undecided_because")]
+    return [*(f"- {n} undecided: {what}" for what, n in Counter(told).most_common()), ""] if told else []
+
+
 def to_index(rows: list[dict]) -> str:
     "The headlines, then the counts by source and kind, with links to the pages."
     page = [*_HEAD.splitlines(), "", "## Headlines", to_headlines(rows), "", "## Counts", ""]
-    page += [f"{_summary(rows)}.", ""]
+    page += [f"{_summary(rows)}.", "", *_waiting(rows)]
     page += ["| source | kind | " + " | ".join(VERDICTS) + " |", "|---" * (2 + len(VERDICTS)) + "|"]
     for source in dict.fromkeys(r["source"] for r in rows):
         found = by_kind([r for r in rows if r["source"] == source])
@@ -325,7 +360,8 @@ def write_ledger(
     kept = {r["id"]: {k: r.get(k) for k in _EMPTY} for r in before if r["experiment"] not in finished}
     claims, usual = load_claims(profile=profile), profile == "cpu"
     more = (load_replications(), evidence_by_row(claims)) if usual else ()
-    rows = ledger(claims, kept | records, *more)
+    rows, reasons = ledger(claims, kept | records, *more), _reasons() if usual else {}
+    rows = [r | dict(undecided_because=reasons[r["id"]]) if r["id"] in reasons else r for r in rows]
     write_atomic(path, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     _write_pages(rows, folder)
     write_atomic(folder / "ledger.svg", to_picture(rows))

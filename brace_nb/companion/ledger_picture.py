@@ -44,9 +44,7 @@ REFUTED = {
     "brace.reference.batched": "The post's reference code does not take a batch of any shape, as it says.",
     "thesis.s2_1_5.batch_size": "Contrastive training does not need batches of more than two.",
     "thesis.fig.5_3": "The regions' shares do not tend to larger mask values with the batch size.",
-    "thesis.s5_7.sigmoid_equivalence": "Cross-entropy by elements and the sigmoid loss are not equivalent.",
     "thesis.table.6_5.better": "The top value is no better guide to an assignment than its lead.",
-    "thesis.s6_5_9.fp8_closer": "Approximations in 8 bits are not closer to the best assignment.",
     "thesis.s6_3_4.orientation": "Precision and recall do not differ by the orientation of the matrix alone.",
     "thesis.s6_7_1_1.loss_random": "Squared cycles of a random permutation sum to half of n² in the mean.",
 }
