@@ -478,7 +478,7 @@ LEFT_OUT = {
     "assignment": {
         "arguments_of": "names, which `assign` checks",
         "inverse_document_frequency sentence_encoder": "need a sentence encoder",
-        "load_networks save_networks": "files",
+        "load_networks read_judgements save_networks": "files",
         "train_network train_networks train_six_layers": "train",
     },
     "evaluation": {

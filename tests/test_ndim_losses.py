@@ -408,8 +408,8 @@ def by_cube(xs, scale, measure, shrink=None):
 
 @pytest.mark.parametrize("shrink", (None, "positive"))
 @pytest.mark.parametrize("measure", ("pairwise", "sst", "sst_root", "sst_feature", "mean_norm"))
-def test_slices_over_several_blocks(measure, shrink):
-    "Functions of |s|: value and gradients of thin, thick and ragged blocks."
+def test_one_walk_over_several_blocks(measure, shrink):
+    "Functions of |s|: value and gradients from a single visit; thin, thick and ragged blocks."
     for n, b in ((3, 7), (4, 5), (6, 3)):
         xs = [x.requires_grad_() for x in batches(n, b, 8, seed=n)]
         scale = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
@@ -426,7 +426,7 @@ def test_slices_over_several_blocks(measure, shrink):
         )
 
 
-def test_streaming_where_only_some_modalities_learn():
+def test_one_walk_where_only_some_modalities_learn():
     xs = batches(4, 5, 8)
     xs[1].requires_grad_()
     want = torch.autograd.grad(by_cube(xs, 5.0, "mean_norm"), xs[1])
@@ -435,7 +435,7 @@ def test_streaming_where_only_some_modalities_learn():
 
 
 @pytest.mark.parametrize("scale", (1.0, 30.0, 100.0, 1000.0, 10000.0))
-def test_streaming_in_float32(scale):
+def test_one_walk_in_float32(scale):
     "Learned batches, where one cell of a slice holds nearly all, and scales no common reference can hold."
     centers = torch.randn(6, 16, generator=torch.Generator().manual_seed(1))
     xs = [(centers + 0.3 * x).requires_grad_() for x in batches(4, 6, 16, dtype=torch.float32)]

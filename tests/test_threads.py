@@ -66,6 +66,7 @@ def calls() -> dict:
         ranks=lambda: ranks(scores, right),
         mean_average_precision=lambda: mean_average_precision(scores, right),
         held_product=lambda: loss("einsum"),
+        one_walk=lambda: loss("pairwise"),
         streamed=lambda: loss("pairwise", streaming=True, label_smoothing=0.1),
     )
 

@@ -26,6 +26,7 @@ __getattr__, __dir__, __all__ = lazy(
     expectation="expectation_loss soft_fixed_points",
     losses="assignment_loss AssignmentLoss attribution best_permutation complete_permutation "
     "descent_direction learning_rate_factor LOSS_SOLVERS LOSSES",
+    judgements="JUDGEMENT_TABLES Judgements judged_agreement read_judgements",
     token_scores="bertscore inverse_document_frequency lisascore TokenScore",
     sentences="corrupt_sentence CORRUPTIONS damage_correlation sentence_encoder SentenceEncoder "
     "SentenceTokens",

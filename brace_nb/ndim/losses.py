@@ -14,7 +14,7 @@ from torch.func import vmap
 
 from ..core.arrays import as_tensor, like, one_type
 from .cube_scores import CubeScores, scores_from_products
-from .held_product import can_hold
+from .one_walk import can_hold
 from .streaming import streamed_loss, walk_cells, walk_held, walk_lines, walk_slices
 from brace_nb.ndim.targets import (
     CellProblem,
@@ -44,7 +44,7 @@ class LossKind(Entry):
     gradient_cells: Callable  # Function of (n, B) -> (scores that receive gradient, negatives of a positive)
     cube: bool = True  # Does it use the cube, with regions, weights and a measure of n vectors?
     problem: type | None = None  # The loss on the whole cube
-    walk: Callable | None = None  # And in blocks, for a cube that is never built
+    walk: Callable | None = None  # And in blocks, for a cube that is never built; `slice` may need one visit
     held: Callable | None = None  # The same of a product, faster, with a cube that fits in memory
     bias: bool = False  # Does it learn a bias?
     vmap: bool = False  # Does no step of it depend on values, so that many batches are one call?

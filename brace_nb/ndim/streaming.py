@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from .held_product import hold_product
+from .one_walk import can_walk_once, hold_product, walk_once
 from .measures import outer_sum, place
 from .regions import partitions, region_sizes
 from .targets import cross_entropy
@@ -155,18 +155,7 @@ def _minus_target(problem, where, finite, weight, exact, own):
     return (target * finite).sum().item()
 
 # %% ../../nbs/3_ndim/08a_streaming.ipynb #ad4c6508
-def walk_slices(
-    problem,  # `CubeProblem`
-    entries: int,  # Cells of a block, about
-    wanted: bool,  # Leave gradients?
-    scale,  # 0-d leaves, as the others
-    bias,
-    w,
-    operands,  # What the scores are computed from
-) -> float:  # The value
-    "Two walks over the cube: for the log-sum-exps of all slices, and for the weight of each cell."
-    tiles = list(cube_blocks(problem.scores.shape, entries))
-
+def _walk_twice(problem, tiles, wanted, scale, bias, w, operands):
     def exact(where):
         return problem.label_logits(where, scale, bias, w)
 
@@ -189,6 +178,24 @@ def walk_slices(
         if wanted:
             logits.backward(weight)
     return value
+
+
+def walk_slices(
+    problem,  # `CubeProblem`
+    entries: int,  # Cells of a block, about
+    wanted: bool,  # Leave gradients?
+    scale,  # 0-d leaves, as the others
+    bias,
+    w,
+    operands,  # What the scores are computed from
+) -> float:  # The value
+    "One walk over the cube where that is possible, else two."
+    tiles = list(cube_blocks(problem.scores.shape, entries))
+    if can_walk_once(problem, tiles, w):
+        value = walk_once(problem, tiles, wanted, scale, operands)
+        if value is not None:
+            return value
+    return _walk_twice(problem, tiles, wanted, scale, bias, w, operands)
 
 
 def walk_held(
