@@ -159,7 +159,6 @@ def _reasons(
         raise ValueError(f"rows {twice} have two reasons. Keep one.")
     return {id: f"{_WAITS[kind]}. {why}" for kind, rows in groups.items() for id, why in rows.items()}
 
-
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #4e897753
 def problems(rows: list[dict], exact_only: bool = False) -> list[str]:  # Empty when all is well
     "Rows whose experiment said nothing that fits, and verdicts that are not the accepted ones."
