@@ -1330,6 +1330,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                             'brace_nb/codes/inverted_search.py')},
             'brace_nb.codes.own_embeddings': { 'brace_nb.codes.own_embeddings._advice': ( '2_codes/own_embeddings.html#_advice',
                                                                                           'brace_nb/codes/own_embeddings.py'),
+                                               'brace_nb.codes.own_embeddings._check_lists': ( '2_codes/own_embeddings.html#_check_lists',
+                                                                                               'brace_nb/codes/own_embeddings.py'),
                                                'brace_nb.codes.own_embeddings._check_size': ( '2_codes/own_embeddings.html#_check_size',
                                                                                               'brace_nb/codes/own_embeddings.py'),
                                                'brace_nb.codes.own_embeddings._choice': ( '2_codes/own_embeddings.html#_choice',

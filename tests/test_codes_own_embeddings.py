@@ -286,7 +286,7 @@ def test_search_names_what_does_not_fit(tmp_path, capsys, monkeypatch):
         (["images.npy", "texts.npy", "--modality", "sound"], "one of image, text"),
         (["images.npy", "texts.npy", "--top", 0], "top must be"),
         (["images.npy", "texts.npy", "--shortlist", 0], "shortlist must be"),
-        (["images.npy", "t.npy", "--rescore", "slim.npy"], "as wide as the queries"),
+        (["images.npy", "t.npy", "--rescore", "slim.npy"], "must have the shape (n, F) with F ="),
     ):
         code, _, err = run(capsys, "search", *words)
         assert code == 2 and err.count("\n") == 1 and says in err, (words, err)

@@ -253,6 +253,15 @@ def _advice(told, rows, chosen, one):
         f"{says}; {mean:+.1f} points [{low:+.1f}, {high:+.1f}] from the best other, `{second}`{told_apart}."
     )
 
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #0e1b0002
+def _check_lists(ks, held_out, one):
+    "Of one matrix a row is near all others, so a list that holds them all says nothing."
+    if one and min(ks) >= held_out:
+        raise ValueError(
+            f"ks must hold a length below the {held_out} rows held out; got {list(ks)}. "
+            "Ask for shorter lists, or hold out more."
+        )
+
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #0e1b0001
 _ENOUGH, _MOST_DRAWS = 500, 5  # queries for the choice; draws when one has fewer
 
@@ -272,26 +281,25 @@ def _choice(x, y, learned, ways, options, one):
 def _made(x, y, pairs, ways, options, one, held, form, ks):
     "The best encoder, fitted, and the report."
     rest, measured = _split(pairs, held, options["seed"])
-    if one and min(ks) >= len(measured):
-        raise ValueError(
-            f"ks must hold a length below the {len(measured)} rows held out; got {list(ks)}. "
-            "Ask for shorter lists, or hold out more."
-        )
+    _check_lists(ks, len(measured), one)
     learned = _drawn(rest, options["seed"])
     _check_size(x.shape[1], learned, options.get("dim", 256))
     tried = _choice(x, y, learned, ways, options, one) if len(ways) > 1 else {}
     models = _encoders(ways, options, x, y, learned)
     chosen = max(tried, key=tried.get) if tried else next(iter(models))
-    a, b = (np.asarray(side[rows], np.float32) for side, rows in zip((x, y), measured.T))
-    rows, told = _lines(models, a, b, one, form, ks)
-    model = models[chosen]
-    codes = np.asarray(model.encode_images(a))
-    facts = dict(learned_from=len(learned), drawn_from=len(rest), held_out=len(measured), bits=model.dim)
+    held = [np.asarray(side[rows], np.float32) for side, rows in zip((x, y), measured.T)]
+    rows, told = _lines(models, *held, one, form, ks)
+    codes = np.asarray(models[chosen].encode_images(held[0]))
+    facts = dict(
+        learned_from=len(learned), drawn_from=len(rest), held_out=len(measured), bits=models[chosen].dim
+    )
     if codes.dtype == bool:
         active = codes.sum(1)
         facts |= dict(active_median=float(np.median(active)), active_most=int(active.max()))
     advice = _advice(told, rows, chosen, one)
-    return model, dict(one_matrix=one, chosen=chosen, tried=tried) | facts | dict(rows=rows, advice=advice)
+    return models[chosen], dict(one_matrix=one, chosen=chosen, tried=tried) | facts | dict(
+        rows=rows, advice=advice
+    )
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #50373661
 @checked(
