@@ -24,7 +24,7 @@ needs_emulator = pytest.mark.skipif(
 )
 EXPERIMENTS = (  # none takes an emulated processor minutes
     "assignment/loss_gradients assignment/printed_metrics assignment/masks codes/optimum codes/counterexample"
-    " codes/first_descent codes/geometry ndim/printed_runs ndim/label_error assignment/network"
+    " codes/first_descent codes/geometry ndim/printed_runs ndim/label_error assignment/printed_code"
 ).split()
 CLOCKED = "thesis.table.6_10.v4_faster"  # a row of the ledger about time
 
