@@ -1,9 +1,9 @@
-"""All whose bytes are compared between processors, in one process: `python tests/emulated.py FOLDER [WORK]`.
+"""All whose bytes are compared between processors, by one process: `emulated.py FOLDER [MORE...]`.
 
-Digests of functions; with WORK those of trainings too, and what the cells of experiments leave. WORK is a
-json file, name -> [code, parameters]: the registry is read natively, because to parse 180 notebooks takes an
-emulated processor minutes. To import costs it a minute already: one process does everything, and two
-libraries that compute nothing here are left out, in the native run as well.
+Digests of functions; with the word `trainings` theirs, and with a file what the cells of experiments leave.
+The file is json, name -> [code, parameters]: the registry is read natively, because to parse 180 notebooks
+takes an emulated processor minutes. To import costs it a minute already: one process does everything, and
+two libraries that compute nothing here are left out, in the native run as well.
 """
 
 import gc
@@ -40,14 +40,15 @@ def experiments(work, folder):
         exec(compile(code, name, "exec"), dict(values))
 
 
-def main(folder, work=None):
+def main(folder, *more):
     without_compilers()
     import digests
 
     folder = Path(folder)
     digests.main(folder / "digests.json")
-    if work:
+    for work in set(more) - {"trainings"}:
         experiments(json.loads(Path(work).read_text()), folder / "runs")
+    if "trainings" in more:
         import trainings
 
         digests.FOUND.clear()

@@ -12,6 +12,7 @@ In this program `grid_sample` is the nearest pixel by indexing, natively and emu
 import json
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -91,8 +92,8 @@ def note_makers():
 
 
 def keep_training(name, training):
-    "The digest of a training."
-    seen = []
+    "The digest of a training; its seconds of processor are printed."
+    seen, began = [], time.process_time()
 
     def look(optimizer, *_):
         FUNCTIONS.update(frame.f_code.co_qualname.split(".")[0] for frame in ours(sys._getframe()))
@@ -106,6 +107,7 @@ def keep_training(name, training):
     finally:
         hook.remove()
     keep(f"training {name}", *seen)
+    print(f"{time.process_time() - began:.1f} s", name, flush=True)
 
 
 def encoder():
