@@ -58,7 +58,7 @@ def _solve_list(costs, ragged, sign):
 def _split(pairs, counts, device):
     "Rows and columns of every matrix: arrays, or tensors when a device is given."
     if device is not None:
-        rows, cols = torch.from_numpy(pairs).to(device)
+        rows, cols = (torch.from_numpy(lines).to(device) for lines in pairs)
         return list(zip(rows.split(counts), cols.split(counts)))
     stops = list(accumulate(counts))
     return [(pairs[0, start:stop], pairs[1, start:stop]) for start, stop in zip([0, *stops], stops)]
