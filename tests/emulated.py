@@ -30,7 +30,7 @@ def without_compilers():
 
 def experiments(work, folder):
     "Run their cells, one experiment after another."
-    from brace_nb.companion.figures import STYLE
+    from brace_nb.companion import STYLE
 
     STYLE["savefig.dpi"] = 40  # of pictures that nobody looks at
     for name, (code, values) in work.items():

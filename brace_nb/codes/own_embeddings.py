@@ -277,7 +277,7 @@ def _choice(x, y, learned, ways, options, one):
             found[name].append(_hits(_scores(model, a, b, "floats"), near, [k])[k].mean())
     return {name: float(np.mean(hits)) for name, hits in found.items()}
 
-
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #0e1b0003
 def _made(x, y, pairs, ways, options, one, held, form, ks):
     "The best encoder, fitted, and the report."
     rest, measured = _split(pairs, held, options["seed"])
