@@ -162,7 +162,7 @@ def long_cells(root: Path) -> list[Violation]:
 
 
 def long_modules(root: Path) -> list[Violation]:
-    "A module is one concept; more than 420 lines are two. Kernels share a file: numba's cache knows no other."
+    "A module is one concept; more than 420 lines are two. Kernels share one: numba's cache knows no other."
     found = []
     for path in modules(root):
         count = len((root / path).read_text(encoding="utf-8").splitlines())
