@@ -26,7 +26,6 @@ EXPERIMENTS = (  # none takes an emulated processor minutes
     "assignment/loss_gradients assignment/printed_metrics assignment/masks codes/optimum codes/counterexample"
     " codes/first_descent codes/geometry ndim/printed_runs ndim/label_error assignment/printed_code"
 ).split()
-CLOCKED = "thesis.table.6_10.v4_faster"  # a row of the ledger about time
 
 
 def work_of(experiment):
@@ -54,7 +53,7 @@ def computed(folder, *more, emulator=()):
     for name in [name for name in found if name.endswith(".json")]:
         values = json.loads(found.pop(name))
         values = values.items() if isinstance(values, dict) else [("", values)]
-        found |= {f"{name}: {key}": value for key, value in values if key != CLOCKED}
+        found |= {f"{name}: {key}": value for key, value in values}
     return found
 
 
