@@ -55,7 +55,7 @@ def shades(
     return [colormaps[MAPS["sequential"]](0.88 * i / max(count - 1, 1)) for i in range(count)]
 
 # %% ../../nbs/7_companion/01_figures.ipynb #2d6a258c
-WIDTHS = (3.3, 6.8)  # Inches: a column, a page
+WIDTHS = (3.3, 5.4, 6.8)  # Inches: a column, a page whose letters a phone can show, a wide page
 _GROUPS = {
     "font": {"size": 8, "family": "DejaVu Sans"},
     "figure": {"figsize": (3.3, 2.4), "constrained_layout.use": True, "dpi": 110, "facecolor": "white"},
@@ -147,8 +147,8 @@ def _check_figure(fig, name: str, data, alt: str) -> None:
     width = fig.get_figwidth()
     if not any(abs(width - w) < 1e-6 for w in WIDTHS):
         raise ValueError(
-            f"{name}: a figure is made at its final size, {WIDTHS[0]} or {WIDTHS[1]} inches wide; "
-            f"got {width:g}."
+            f"{name}: a figure is made at its final size, {', '.join(f'{w:g}' for w in WIDTHS[:-1])} or "
+            f"{WIDTHS[-1]:g} inches wide; got {width:g}."
         )
     if len(alt.split()) < 4:
         raise ValueError(f"{name}: alt must be a sentence that says what the figure shows; got {alt!r}.")
@@ -170,7 +170,7 @@ def _told(fig, name: str, alt: str, says: dict, tables: list) -> dict:
 
 # %% ../../nbs/7_companion/01_figures.ipynb #98983895
 def save_figure(
-    fig,  # A matplotlib figure, 3.3 or 6.8 inches wide
+    fig,  # A matplotlib figure, 3.3, 5.4 or 6.8 inches wide
     name: str,  # "part/name"
     data,  # The plotted numbers: a DataFrame, or a dict of them (a table each)
     alt: str,  # What a reader who cannot see it should know

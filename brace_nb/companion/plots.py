@@ -19,7 +19,7 @@ __all__ = ['SEEDS_SHOWN', 'panel', 'grouped_bars', 'band95', 'lines_with_band', 
 def panel(
     rows: int = 1,  # Axes from top to bottom
     columns: int = 1,  # Axes from left to right
-    width: float = 6.8,  # Inches: 6.8 (a page) or 3.3 (a column)
+    width: float = 6.8,  # Inches: 6.8 (a wide page), 5.4 (a page) or 3.3 (a column)
     height: float | None = None,  # Inches; 2.3 a row when None
     **subplots,  # Further keywords of `plt.subplots`, such as `sharey=True`
 ) -> tuple:  # Figure and axes: one `Axes`, or an array of them
@@ -166,7 +166,7 @@ def direct(
     room: float = 0.0,  # Share of the width of the axes that the names at line ends may take inside
 ) -> list:  # The names, one `Annotation` for each series
     "The label of every line at its right end and of every dot beside it, in its color; no legend is needed."
-    fig, series = ax.figure, _named(ax)
+    fig, series = ax.figure.figure, _named(ax)  # of a part of a figure the whole one
     look = dict(fontsize=fontsize, annotation_clip=False, textcoords="offset points", va="center")
     if room:
         low, high = ax.get_xlim()
