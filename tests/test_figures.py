@@ -12,10 +12,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from PIL import Image
 
 from brace_nb.companion import (
     MAPS,
     PALETTE,
+    STYLE,
     captions_of,
     dots_by_seed,
     identifiers,
@@ -28,6 +30,7 @@ from brace_nb.companion import (
     style,
     use_style,
 )
+from brace_nb.companion.figure_checks import SMALLEST
 from brace_nb.core import Entry, Registry
 
 ROOT = root()
@@ -326,13 +329,32 @@ def published():
     return {name: f for part in read_facts(ROOT / "figures").values() for name, f in part["figures"].items()}
 
 
-# Their notebooks are mended; a name goes when the experiment has run again.
-TO_MEND = """
-    codes/where_bits_go"""
+def test_no_published_figure_has_a_fault():
+    assert {name: f["faults"] for name, f in published().items() if f["faults"]} == {}
 
 
-def test_no_published_figure_has_a_fault_but_those_that_are_to_be_mended():
-    assert {name for name, f in published().items() if f["faults"]} == set(TO_MEND.split())
+PHONE = 360  # Pixels
+LETTER = 6  # Pixels
+
+
+def shown_on_pages():
+    "Page -> the figures that README, front page, hour and reports show."
+    pages = [ROOT / "README.md", ROOT / "nbs/index.ipynb", ROOT / "nbs/one_hour.ipynb"]
+    pages += sorted(ROOT.glob("nbs/reports/*.ipynb"))
+    known = published()
+    found = {p.stem: set(re.findall(r"figures/(\w+/\w+)\.png", p.read_text(encoding="utf-8"))) for p in pages}
+    return {page: names & known.keys() for page, names in found.items()}
+
+
+def test_letters_of_pictures_that_pages_show_can_be_read_on_a_phone():
+    "At 360 pixels a picture of 6.8 inches has letters of 4.8, one of 5.4 inches of 6.02."
+    small = {}
+    for page, names in shown_on_pages().items():
+        for name in names:
+            inches = Image.open(ROOT / f"figures/{name}.png").width / STYLE["savefig.dpi"]
+            if SMALLEST * PHONE / 72 / inches < LETTER:
+                small.setdefault(page, []).append(name)
+    assert any(shown_on_pages().values()) and small == {}
 
 
 def test_a_caption_that_is_decided_by_numbers_says_what_they_decided():

@@ -198,6 +198,25 @@ def test_names_beside_their_dots_touch_neither_names_nor_dots(seed):
     plt.close(fig)
 
 
+def test_names_stand_in_a_part_of_a_figure_as_in_the_whole():
+    "`direct` failed in a SubFigure, which cannot draw itself."
+    use_style()
+    ends = []
+    for parts in (False, True):
+        fig = plt.figure(figsize=(3.3, 2))
+        ax = (fig.subfigures() if parts else fig).subplots()
+        for k in range(3):
+            ax.plot([0, 1], [0, 0.01 * k], label=f"line {k}")
+        ax.plot(0.2, 0.01, "o", label="dot")
+        texts = direct(ax)
+        fig.draw_without_rendering()
+        boxes = [t.get_window_extent() for t in texts]
+        assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+        ends.append([t.get_text() for t in texts])
+        plt.close(fig)
+    assert ends[0] == ends[1] == ["line 0", "line 1", "line 2", "dot"]
+
+
 def test_room_for_names_is_taken_from_the_axes():
     use_style()
     fig, ax = panel(width=3.3, height=2.4)
