@@ -91,10 +91,12 @@ def picture(name: str, browser: str, folder: Path) -> None:
     "Take the picture of a page's card: the upper part of what its script shows."
     from PIL import Image
 
-    shot = folder / f"{name}.png"
+    shot, page = folder / f"{name}.png", bare(name, folder)
+    with page.open("a", encoding="utf-8") as drawn:
+        drawn.write("<style>.play th code { display: none }</style>")  # a picture names methods in words
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=3000"]
     flags += [f"--screenshot={shot}", f"--window-size={2 * WIDTH},{2 * WIDTH}"]
-    subprocess.run([browser, *flags, bare(name, folder).as_uri()], check=True, capture_output=True)
+    subprocess.run([browser, *flags, page.as_uri()], check=True, capture_output=True)
     buffer = io.BytesIO()
     with Image.open(shot) as image:
         image.convert("RGB").resize((WIDTH, WIDTH)).crop((0, 0, WIDTH, WIDTH // 2)).save(
