@@ -119,6 +119,18 @@ def test_a_mean_over_repetitions_is_a_number_of_the_rows_and_one_over_kinds_is_n
     assert number_faults("a difference of 6.25", [table, pd.DataFrame(dict(difference=[6.25]))]) == []
 
 
+def test_whole_percents_are_in_a_row_in_sentences_too():
+    "grounding/relations told 53 % and 50 % of a panel whose numbers were not in the csv."
+    table = pd.DataFrame(dict(input=["picture", "another picture"], share=[0.5346, 0.4992]))
+    sentence = (
+        "Pictures are nearer in 53 % of 2400 unseen scenes, other pictures in 50 %, at 95 % confidence."
+    )
+    assert sentence_faults(dots(["picture"], [1.0]), "Dots.", {sentence: True}, [table]) == []
+    assert sentence_faults(dots(["picture"], [1.0]), "Dots.", {sentence: True}, [table.head(1)]) == [
+        "the text tells 50, which no row of the numbers has"
+    ]
+
+
 @pytest.mark.parametrize("told", ["-0.25", "\u22120.25", "+0.25", "0.2", "0.3"])
 def test_signs_and_digits_as_they_are_written(told):
     assert number_faults(f"by {told} points", [pd.DataFrame(dict(x=[-0.25]))]) == []

@@ -101,7 +101,8 @@ def _spread_faults(sentence: str, fig, tables: list) -> list[str]:
     return [f"{sentence!r} compares repeated runs ({several[0]} is in the numbers); draw their spread"]
 
 # %% ../../nbs/7_companion/01c_figure_sentences.ipynb #f1d00011
-_NUMBER = re.compile(r"(?<![\w.,])[-+\u2212]?\d[\d,]*\.\d+(?![\w])")
+_NUMBER = re.compile(r"(?<![\w.,])[-+\u2212]?\d[\d,]*(?:\.\d+(?![\w])|(?=\s?%))")
+_CONFIDENCE = "95"  # An interval of 95 % says so
 
 
 def _values(table):
@@ -135,7 +136,8 @@ def number_faults(
         values = np.concatenate([_values(t) for t in tables]) if values is None else values
         digits = len(told.partition(".")[2])
         value = abs(float(told.replace(",", "").replace("\u2212", "-")))
-        if told not in named and not (np.abs(values - value) <= 0.501 * 10**-digits).any():
+        near = (np.abs(values - value) <= 0.501 * 10**-digits).any()
+        if told != _CONFIDENCE and told not in named and not near:
             found.append(f"the text tells {told}, which no row of the numbers has")
     return found
 
@@ -155,7 +157,7 @@ def sentence_faults(
         if isinstance(found, Compared):
             faults += _series_faults(sentence, found.series, [t for t in texts if t], tables)
             faults += _spread_faults(sentence, fig, tables)
-    return faults + number_faults(alt, tables)
+    return faults + number_faults(" ".join([alt, *says]), tables)
 
 # %% ../../nbs/7_companion/01c_figure_sentences.ipynb #f1d00015
 def interval_rows(
