@@ -30,7 +30,6 @@ from brace_nb.companion import (
     style,
     use_style,
 )
-from brace_nb.companion.figure_checks import SMALLEST
 from brace_nb.core import Entry, Registry
 
 ROOT = root()
@@ -335,6 +334,7 @@ def test_no_published_figure_has_a_fault():
 
 PHONE = 360  # Pixels
 LETTER = 6  # Pixels
+SMALLEST = 6.5  # Points, below which `picture_faults` complains
 WIDE = {"assignment/loss_curves"}  # 6.8 inches until its trainings run again
 
 
