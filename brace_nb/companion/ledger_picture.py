@@ -44,9 +44,9 @@ REFUTED = {
     "brace.reference.batched": "The post's reference code does not take a batch of any shape, as it says.",
     "thesis.s2_1_5.batch_size": "Contrastive training does not need batches of more than two.",
     "thesis.fig.5_3": "The regions' shares do not tend to larger mask values with the batch size.",
-    "thesis.table.6_5.better": "The top value is no better guide to an assignment than its lead.",
-    "thesis.s6_3_4.orientation": "Precision and recall do not differ by the orientation of the matrix alone.",
-    "thesis.s6_7_1_1.loss_random": "Squared cycles of a random permutation sum to half of n² in the mean.",
+    "thesis.s5_7_5.truth_table": "The signs of a product of projected features are not those of the table.",
+    "thesis.s5_5.quarter": "The rewritten variance takes a thousandth of the memory, not a quarter.",
+    "thesis.s6_7_3.copying": "Copied rows do not fill an empty column of an assignment.",
 }
 
 # %% ../../nbs/7_companion/04b_ledger_picture.ipynb #fc2c9404
