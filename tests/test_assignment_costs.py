@@ -13,6 +13,7 @@ from scipy.optimize.tests import test_linear_assignment as of_scipy
 from scipy.sparse.csgraph.tests.test_matching import linear_sum_assignment_test_cases
 
 from brace_nb.assignment import METHODS, assign, assign_many, priced_assignment
+from brace_nb.assignment.kernels import forbid_cells, limit_costs
 
 quick = settings(max_examples=60, deadline=None)
 seeds, sides = st.integers(0, 10**6), st.integers(1, 6)
@@ -103,6 +104,36 @@ def test_a_masked_cell_is_forbidden(seed, h, w, whole):
     assert got.total == wanted.total and not hidden[got.rows, got.cols].any()
     best = assign(-masked, maximize=True)
     assert best.total == -wanted.total and type(got.rows) is np.ndarray
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_limits_and_masks_are_what_numpy_makes_of_them(kind, sign):
+    x = np.r_[np.arange(-12, 12), np.nan, np.inf, -np.inf, -0.0, 0.1].astype(kind)
+    worth, hidden = (np.maximum if sign > 0 else np.minimum)(x - kind(0.1), 0), np.arange(x.size) % 5 == 0
+    limited, forbidden = x.copy(), x.copy()
+    limit_costs(limited, 0.1, sign)
+    forbid_cells(forbidden, hidden, -sign * np.inf)
+    np.testing.assert_array_equal(limited, worth)
+    np.testing.assert_array_equal(forbidden, np.where(hidden, -sign * np.inf, x))
+
+
+@pytest.mark.parametrize("kind", ["<f8", "<f4", ">f8", "<f2", "<i4"])
+def test_limits_and_masks_hold_on_any_layout_and_change_nothing(kind):
+    x = np.random.default_rng(0).integers(0, 100, (4, 6)).astype(kind)
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    for a in (x, fixed, np.asfortranarray(x), x[::-1, ::-1], x.T, x[None], np.repeat(x, 2, 0)[::2]):
+        mask, before = np.resize(np.arange(24) % 5 == 0, a.shape), a.copy()
+        plain = np.ascontiguousarray(a, np.float64)
+        pairs = [
+            (assign(np.ma.masked_array(a, mask)), assign(np.where(mask, np.inf, plain))),
+            (assign(np.ma.masked_array(a)), assign(plain)),
+            (assign(a, cost_limit=20.0), assign(plain, cost_limit=20.0)),
+        ]
+        for got, wanted in pairs:
+            assert all(np.array_equal(g, w) for g, w in zip(got, wanted))
+        np.testing.assert_array_equal(a, before)
 
 
 @quick

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .driver import compiled
 from ..core import as_tensor, like
 from ..core.arguments import number
 
@@ -75,8 +76,9 @@ def _limited(cost, limit, sign):
     "Costs minus the limit, 0 where a pair is not worth it (sign -1: costs; 1: scores)."
     number(limit, "cost_limit")
     if isinstance(cost, np.ndarray) and cost.dtype in _IN_PLACE:
-        x = cost - float(limit)
-        return np.maximum(x, 0, out=x) if sign > 0 else np.minimum(x, 0, out=x)
+        x = np.array(cost, order="C")
+        compiled("limit_costs")(x.reshape(-1), float(limit), sign)
+        return x
     x = as_tensor(cost, "a cost").detach()
     x = x.float() if x.is_floating_point() and x.itemsize < 4 else x if x.is_floating_point() else x.double()
     return (x - limit).clamp(min=0) if sign > 0 else (x - limit).clamp(max=0)
@@ -112,14 +114,17 @@ def dense_cost(cost, sign):
     "Masked arrays and sparse matrices as arrays whose missing cells are forbidden; others as they are."
     if type(cost) is np.ndarray:
         return cost
+    if isinstance(cost, np.ma.MaskedArray):
+        x = np.array(cost.data, cost.dtype if cost.dtype.kind == "f" else np.float64, order="C")
+        if x.dtype in _IN_PLACE:
+            compiled("forbid_cells")(x.reshape(-1), np.ma.getmaskarray(cost).reshape(-1), -sign * math.inf)
+        else:
+            np.copyto(x, -sign * math.inf, where=cost.mask)
+        return x
     if isinstance(cost, list | tuple):
         _check_alike(cost)
     if isinstance(cost, torch.Tensor) and cost.layout != torch.strided:
         return _dense_tensor(cost, sign)
-    if isinstance(cost, np.ma.MaskedArray):
-        x = np.array(cost.data, cost.dtype if cost.dtype.kind == "f" else np.float64)
-        np.copyto(x, -sign * math.inf, where=cost.mask)
-        return x
     if not is_sparse(cost):
         return cost
     entries = cost.tocoo()
@@ -265,7 +270,7 @@ def read_costs(
         x = check_cost(given if limit is None else _limited(given, limit, sign), sign > 0, empty=True)
         x = x.double() if not x.is_floating_point() else x.float() if x.itemsize < 4 else x
     elif limit is not None:
-        x = np.ascontiguousarray(_limited(x, limit, sign))
+        x = _limited(x, limit, sign)
     elif not x.flags.carray:
         x = x.copy()
     shape = x.shape

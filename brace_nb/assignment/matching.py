@@ -35,7 +35,8 @@ def _whole_sizes(sizes):
 
 def _check_matching(x, sizes, mask):
     "Raise ValueError unless costs, sizes and mask fit each other."
-    if x.ndim != 3 or len(sizes) != len(x) or sum(sizes.tolist()) != x.shape[-1]:
+    shape = x.shape
+    if len(shape) != 3 or len(sizes) != shape[0] or sum(sizes.tolist()) != shape[2]:
         raise ValueError(
             "`cost` has the shape (images, queries, annotations) and `sizes` one number >= 0 per image "
             f"that sum to the annotations; got {tuple(x.shape)} and {sizes.tolist()}."
@@ -59,7 +60,7 @@ def _split(pairs, counts, device):
     "Rows and columns of every matrix: arrays, or tensors when a device is given."
     if device is not None:
         rows, cols = (torch.from_numpy(lines).to(device) for lines in pairs)
-        return list(zip(rows.split(counts), cols.split(counts)))
+        return list(zip(rows.split_with_sizes(counts), cols.split_with_sizes(counts)))
     stops = list(accumulate(counts))
     return [(pairs[0, start:stop], pairs[1, start:stop]) for start, stop in zip([0, *stops], stops)]
 

@@ -96,12 +96,13 @@ def scan_tables(
     "Merge codes into the k best of each query by the sums of their bytes' entries."
     Q, width = tables.shape[:2]
     n, block = c.size // width, max(64, 32768 // width)
-    rounded, steps = np.empty((Q, width * 256), np.int16), np.empty(Q)
+    rounded, steps, largest = np.empty((Q, width * 256), np.int16), np.empty(Q), np.empty(256)
     for i in range(Q):
-        most = 0.0
+        largest[:] = 0  # one for each value of a byte, so that none waits for another
         for b in range(width):
             for v in range(256):
-                most = max(most, abs(tables[i, b, v]))
+                largest[v] = max(largest[v], abs(tables[i, b, v]))
+        most = largest.max()
         steps[i] = 32767 / most if most > 0 else 1.0
         for b in range(width):
             for v in range(256):

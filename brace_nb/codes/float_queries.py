@@ -27,12 +27,13 @@ def float_rows(
             f"float queries must be (Q, {dim}), an entry for each bit of the codes; got {tuple(x.shape)}. "
             "Bring them to the bits first, by the map that the codes were made with."
         )
-    check_finite(x, "queries")
-    x = x.double().numpy()
-    most = np.abs(x).max(1, initial=0)
+    wide = x.double().numpy()
+    most = np.abs(wide).max(1, initial=0)
+    if not np.isfinite(most).all():
+        check_finite(x, "queries")
     if len(zero := np.flatnonzero(most == 0)):
         raise ValueError(f"a query of zeros has no direction; got {zero[:5].tolist()}. Drop these rows.")
-    return np.ldexp(x, -np.frexp(most)[1][:, None])
+    return np.ldexp(wide, -np.frexp(most)[1][:, None])
 
 
 @checked(codes=array("n W"), measure=one_of(CODE_MEASURES), dim=size)
@@ -98,8 +99,9 @@ def nearest_by_floats(
     from brace_nb.codes.float_kernels import bit_roots, byte_tables
 
     x, c = float_rows(queries, dim), packed_rows(codes, dim)
-    tables = np.empty((len(x), c.shape[1], 256))
-    byte_tables(np.pad(x, ((0, 0), (0, -dim % 8))), how.low, tables)
+    whole_bytes, tables = np.zeros((len(x), 8 * c.shape[1])), np.empty((len(x), c.shape[1], 256))
+    whole_bytes[:, :dim] = x
+    byte_tables(whole_bytes, how.low, tables)
     roots = np.empty(0)
     if not how.low:
         roots = np.empty(len(c))

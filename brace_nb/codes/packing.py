@@ -131,7 +131,7 @@ def code_width(
     dim: int | None = None,  # D as announced; packed codes know it only up to the next multiple of 8
 ) -> int:  # D
     "The number of dimensions; an announced one that cannot be is refused."
-    step = 8 if str(codes.dtype).endswith("uint8") else 1
+    step = 8 if codes.dtype == (torch.uint8 if isinstance(codes, torch.Tensor) else np.uint8) else 1
     width = step * codes.shape[-1]
     if dim is not None and not width - step < dim <= width:
         raise ValueError(

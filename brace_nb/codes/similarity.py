@@ -236,9 +236,11 @@ def best_of_parts(
     k: int,  # Neighbors per query
 ) -> tuple[np.ndarray, np.ndarray]:  # Numbers, int64 (Q, k), and similarities (Q, k)
     "Share a search between threads: many queries, or the codes for a few; the earlier code wins a tie."
-    if queries <= _AT_ONCE and codes <= _CODES_AT_LEAST:
-        return work((0, queries), (0, codes)) if queries else _nothing(k)
-    each = max(_CODES_AT_LEAST, -(-codes // thread_count())) if queries <= _AT_ONCE else codes
+    few, each = queries <= _AT_ONCE, codes
+    if few and codes > _CODES_AT_LEAST:
+        each = max(_CODES_AT_LEAST, -(-codes // thread_count()))
+    if few and queries and codes <= each:
+        return work((0, queries), (0, codes))
     parts = row_parts(codes, each)
     found = parallel_map(lambda p: work(*p), [(q, c) for q in row_parts(queries, _AT_ONCE) for c in parts])
     if not found:
