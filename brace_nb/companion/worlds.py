@@ -63,12 +63,13 @@ def in_worlds(row: dict) -> str:
     return ", ".join(f"{verdict} on {world}" for world, verdict in found.items())
 
 # %% ../../nbs/7_companion/04c_worlds.ipynb #d8dfb50b
-def _margin(node: ast.Compare) -> str:
-    "What is above 0 when a comparison holds; equal numbers have a margin of one half."
-    a, b = (f"({ast.unparse(side)})" for side in (node.left, node.comparators[0]))
-    if isinstance(node.ops[0], ast.Eq):
-        return f"0.5 - abs({a} - {b})"
-    return f"{b} - {a}" if isinstance(node.ops[0], (ast.Lt, ast.LtE)) else f"{a} - {b}"
+def _margins(node: ast.expr) -> list[str]:
+    "What is above 0 when a condition holds; what is equal, or true, has a margin of one half."
+    if not isinstance(node, ast.Compare):
+        return [f"({ast.unparse(node)}) - 0.5"]
+    sides = [f"({ast.unparse(side)})" for side in (node.left, *node.comparators)]
+    ways = {ast.Lt: "{1} - {0}", ast.LtE: "{1} - {0}", ast.Eq: "0.5 - abs({0} - {1})"}
+    return [ways.get(type(op), "{0} - {1}").format(*pair) for op, *pair in zip(node.ops, sides, sides[1:])]
 
 
 def margins(
@@ -78,9 +79,7 @@ def margins(
     "How far a condition holds (above 0) or fails in each world."
     tree = parse(condition)
     nodes = tree.values if isinstance(tree, ast.BoolOp) else [tree]
-    compared = [_margin(node) for node in nodes if isinstance(node, ast.Compare)]
-    if not compared:
-        raise ValueError(f"a margin belongs to a comparison; {condition!r} has none.")
+    compared = [margin for node in nodes for margin in _margins(node)]
     found = [[calculate(margin, values) for margin in compared] for values in measured]
     units = [max(abs(v.middle) for v in of) or 1.0 for of in zip(*found)]
     scaled = [[(v.low / u, v.middle / u, v.high / u) for v, u in zip(of, units)] for of in found]
