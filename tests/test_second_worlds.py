@@ -7,12 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brace_nb.companion import (
+    LABELS,
+    WORLDS,
+    Interval,
     SourceReport,
     counts,
     decide,
+    first_row,
+    fold,
+    group,
     in_worlds,
     ledger,
     load_claims,
+    margins,
     problems,
     read_rows,
     root,
@@ -20,10 +27,9 @@ from brace_nb.companion import (
     to_index,
     to_page,
     to_text,
+    to_worlds,
     unfold,
 )
-from brace_nb.companion.worlds import LABELS, WORLDS, first_row, fold, group, margins, to_worlds
-from brace_nb.companion.conditions import as_interval
 
 CLAIMS = load_claims()
 AGAIN = {id: own for id in CLAIMS if (own := first_row(id, CLAIMS))}
@@ -133,7 +139,7 @@ def test_margins_keep_sign_and_order(values):
     here, there = sorted(values[:3]), sorted(values[3:])
     one, two = margins("gap > 0", dict(gap=here), dict(gap=there))
     unit = max(abs(here[1]), abs(there[1])) or 1
-    assert as_interval([v / unit for v in here]) == one and as_interval([v / unit for v in there]) == two
+    assert Interval(*(v / unit for v in here)) == one and Interval(*(v / unit for v in there)) == two
 
 
 def test_the_picture_shows_each_answer_once():
