@@ -16,7 +16,7 @@ __all__ = ['WORLDS', 'FIRST', 'LABELS', 'GROUPS', 'first_row', 'fold', 'unfold',
 
 # %% ../../nbs/7_companion/04c_worlds.ipynb #fee45b69
 WORLDS = {"stamps": PALETTE["blue"], "glosses": PALETTE["green"]}  # End of an id -> color
-FIRST, _COLOR = "emoji", PALETTE["orange"]
+FIRST = {"emoji": PALETTE["orange"], "drawn numbers": "#777777"}  # What the first rows were measured on
 
 
 def first_row(id: str, known) -> str:  # "" for a row that asks a question of its own
@@ -44,7 +44,7 @@ def unfold(rows: list[dict]) -> list[dict]:  # Each row once
 # %% ../../nbs/7_companion/04c_worlds.ipynb #3cab61ab
 def _first_world(row: dict) -> str:
     "What the first row was measured on; rows of chapter 6 have drawn numbers in place of emoji."
-    return "drawn numbers" if row.get("needs") == "scale" else FIRST
+    return [*FIRST][row.get("needs") == "scale"]
 
 
 def answers(row: dict) -> dict[str, dict]:  # World -> its row; those that nothing has measured are left out
@@ -87,22 +87,22 @@ def margins(
 
 # %% ../../nbs/7_companion/04c_worlds.ipynb #a687004e
 LABELS = {
-    "brace.alignment": "alignment loss moves vectors to their codes",
+    "brace.alignment": "alignment loss moves vectors to codes",
     "brace.alignment.contrastive": "contrast alone does not push to corners",
     "brace.alignment.detached": "detached targets bring vectors nearer",
-    "notes.erratum.E6": "RIS is no list of units that classes share",
-    "project.codes.untrained": "learned codes beat untrained ones of their size",
+    "notes.erratum.E6": "RIS is no list of shared units",
+    "project.codes.untrained": "learned codes beat untrained ones",
     "project.evaluation.probe_controls": "picture probe above all its controls",
     "project.ndim.classes": "measures of one ranking, as proven",
     "sbrace.appendix.linear_performance": "a linear head is much worse",
     "sbrace.fig.class_bits": "half of the class names have one bit",
     "sbrace.fig.loss": "heads learn, and over-fit early",
-    "sbrace.fig.matching_vs_random": "matching pairs are more alike than others",
-    "sbrace.fig.retrieval": "codes find less than floats, more than chance",
+    "sbrace.fig.matching_vs_random": "matching pairs are more alike",
+    "sbrace.fig.retrieval": "codes find less than floats, not nothing",
     "sbrace.fig.sparsity": "97 % of the codes use 8 % of the bits",
     "sbrace.hamming.unsuitable": "Hamming finds less than Jaccard",
     "thesis.fig.3_10.geometry": "a product is not read by cosines",
-    "thesis.fig.3_17": "tokens are perpendicular to the end token",
+    "thesis.fig.3_17": "tokens are perpendicular to the end",
     "thesis.fig.3_7": "text probes end very high",
     "thesis.fig.6_7": "greedy by lead is nearest to the optimum",
     "thesis.s2_2_1.rules": "pictures teach more than a rotation does",
@@ -114,10 +114,10 @@ LABELS = {
     "thesis.s3_1.teaches": "a student reaches half of its teacher",
     "thesis.s3_2.gumbel_noise": "Gumbel noise finds the end of a text",
     "thesis.s4_1_5.informs": "CKA sees what training does to layers",
-    "thesis.s4_2.transfer": "probes read unseen concepts beyond pixels",
+    "thesis.s4_2.transfer": "probes read unseen concepts",
     "thesis.s4_3_2.unstable": "sentences do not stop moving",
     "thesis.s4_4_1.clusters": "captions of one concept lie together",
-    "thesis.s6_5_3.nearly_perfect": "greedy by lead is perfect in nearly all cases",
+    "thesis.s6_5_3.nearly_perfect": "greedy by lead is nearly always perfect",
     "thesis.s6_5_4.fp8_closer": "8 bits come closer to the optimum",
     "thesis.s6_6_2.improvement": "LiSAScore improves on BERTScore",
     "thesis.s7_2_2.distribution": "LiSAScore is less skewed",
@@ -151,7 +151,7 @@ def finding(rows: list[dict]) -> str:
     )
 
 # %% ../../nbs/7_companion/04c_worlds.ipynb #0585fbc0
-_LABEL, _PLOT, _WIDE, _ROW, _MOST = 288, 390, 620, 15, 1.3  # Pixels: end of the labels, 0 of the plot; widest
+_LABEL, _PLOT, _FIRST, _SECOND, _WIDE, _ROW, _MOST = 262, 357, 458, 552, 640, 15, 1.3  # Pixels; widest margin
 
 
 def _place(value: float) -> float:
@@ -175,9 +175,10 @@ def _line(y: float, row: dict, world: str, condition: str) -> str:
     other = row["worlds"][world]
     here, there = margins(condition, row["measured"], other["measured"])
     decided = [r["verdict"] != "undecided" for r in (row, other)]
+    colors = FIRST[_first_world(row)], WORLDS[world]
     drawn = [_text(_LABEL, y + 4, LABELS.get(row["id"], row["where"]), ' class="e"')]
-    drawn += [_dot(y - 2, here, _COLOR, decided[0]), _dot(y + 3, there, WORLDS[world], decided[1])]
-    verdicts = zip((488, 556), (row, other), (_COLOR, WORLDS[world]))
+    drawn += [_dot(y - 2, here, colors[0], decided[0]), _dot(y + 3, there, colors[1], decided[1])]
+    verdicts = zip((_FIRST, _SECOND), (row, other), colors)
     return "".join(drawn + [_text(x, y + 4, r["verdict"], f' fill="{color}"') for x, r, color in verdicts])
 
 # %% ../../nbs/7_companion/04c_worlds.ipynb #1014938b
@@ -188,13 +189,10 @@ def to_worlds(
     "For each headline that was measured in two worlds, how far it holds in each."
     own = [r for r in rows if "same_as" not in r and r["measured"] is not None]
     asked = [(r, w) for r in own for w in answers(r) if "holds" in claims[r["id"]]]
-    drawn, y = [_text(488, 12, FIRST, f' fill="{_COLOR}"')], 12
-    names = "".join(f'<tspan fill="{c}">{n}</tspan> ' for n, c in WORLDS.items())
-    drawn += [
-        f'<text x="556" y="12">{names}</text>',
-        _text(_PLOT - 62, 12, "fails"),
-        _text(_PLOT + 36, 12, "holds"),
-    ]
+    drawn, y = [_text(_PLOT - 62, 26, "fails"), _text(_PLOT + 32, 26, "holds")], 26
+    for x, worlds in ((_FIRST, FIRST), (_SECOND, WORLDS)):
+        named = zip((12, 26), worlds.items())
+        drawn += [_text(x, at, name, f' fill="{color}"') for at, (name, color) in named]
     for name, title in GROUPS.items():
         of = [(r, w) for r, w in asked if group(r, w) == name]
         if of:
@@ -204,7 +202,7 @@ def to_worlds(
             y += _ROW
             drawn.append(_line(y, row, world, claims[row["id"]]["holds"]))
     height = y + 12
-    zero = f'<path d="M{_PLOT} 18V{height - 4}" stroke="#8A8A8A" stroke-dasharray="2 3"/>'
+    zero = f'<path d="M{_PLOT} 30V{height - 4}" stroke="#8A8A8A" stroke-dasharray="2 3"/>'
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {height}" width="{_WIDE}" role="img">'
         f"<title>{escape(finding(own))}</title><style>text{{font:12px sans-serif}}"
