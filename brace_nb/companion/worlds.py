@@ -115,6 +115,7 @@ LABELS = {
     "thesis.s3_2.gumbel_noise": "Gumbel noise finds the end of a text",
     "thesis.s4_1_5.informs": "CKA sees what training does to layers",
     "thesis.s4_2.transfer": "probes read unseen concepts",
+    "thesis.s4_3_2.einsum": "a product converges less than pairs",
     "thesis.s4_3_2.unstable": "sentences do not stop moving",
     "thesis.s4_4_1.clusters": "captions of one concept lie together",
     "thesis.s6_5_3.nearly_perfect": "greedy by lead is nearly always perfect",
