@@ -289,7 +289,7 @@ def test_every_experiment_follows_the_device_or_says_why_not():
 
 NO_MIXED = {  # experiments that train and follow `device` in float32 with every profile
     "the recipe of the encoder says it, `TrainingConfig.precision`": """
-        foundations/encoder foundations/small_encoders""",
+        foundations/encoder foundations/small_encoders foundations/stamps_encoder""",
     "`distil_encoder` follows the device by itself": "evaluation/distilled",
     "rounded scores tie, and ties are what it asks about": """
         assignment/loss_training assignment/network_losses assignment/network_shapes

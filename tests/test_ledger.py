@@ -28,6 +28,7 @@ from brace_nb.companion import (
     to_index,
     to_page,
     to_text,
+    unfold,
     verdict,
 )
 from brace_nb.core import read_yaml
@@ -45,7 +46,7 @@ def fits(row, r):
         return False
 
 
-ROWS = json.loads((root() / "figures/claims.json").read_text())
+ROWS = unfold(json.loads((root() / "figures/claims.json").read_text()))
 MEASURED = {r["id"]: r for r in ROWS if r["id"] in CLAIMS and fits(CLAIMS[r["id"]], r)}
 EXACT = {"nothing", "timing"}  # no data that something could be learned from
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from brace_nb.companion import SourceReport, VERDICTS, counts, read_rows, root, verdict_sentence
+from brace_nb.companion import SourceReport, VERDICTS, counts, in_worlds, read_rows, root, verdict_sentence
 
 REPORTS = sorted((root() / "nbs/reports").glob("*.ipynb"))
 
@@ -50,7 +50,7 @@ def test_every_headline_is_a_row_and_its_verdict_is_the_ledgers(made):
     for shown, report in made.values():
         lines = shown[1].splitlines()
         assert 3 <= len(lines) <= 40
-        verdicts = {r["id"]: r["verdict"] for r in report.rows}
+        verdicts = {r["id"]: in_worlds(r) for r in report.rows}
         for line in lines:
             verdict, id = line.removeprefix("- **[").split("](")[0], line.split("#")[1].split(")")[0]
             assert verdicts[id] == verdict

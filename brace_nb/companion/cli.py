@@ -78,20 +78,21 @@ def _list(a) -> int:
 def _claims(a) -> int:
     from brace_nb.companion.folders import figures_folder, root
     from brace_nb.companion.ledger_pages import problems, read_rows, to_text
+    from brace_nb.companion.worlds import unfold
 
     path = figures_folder(a.profile) / "claims.json"
     if not path.exists():
         cure = f"`make figures PROFILE={a.profile}` writes it"
         raise FileNotFoundError(f"no ledger at {path.relative_to(root())}; {cure}.")
     section = re.compile(rf"(?<![\w.]){re.escape(a.section)}", re.IGNORECASE)
-    rows = [r for r in read_rows(path) if r["id"].startswith(a.id) and section.search(str(r["where"]))]
+    rows = unfold(read_rows(path)) if a.id else read_rows(path)
+    rows = [r for r in rows if r["id"].startswith(a.id) and section.search(str(r["where"]))]
     rows = [r for r in rows if a.source in ("", r["source"]) and a.kind in ("", r["kind"])]
     rows = [r for r in rows if r.get("headline") or not a.headlines]
     if not rows:
         asked = {k: v for k in ("id", "source", "section", "kind") if (v := getattr(a, k))}
-        raise ValueError(
-            f"the ledger has no row of {asked or 'this choice'}; `brace-nb claims` prints all rows."
-        )
+        asked = asked or "this choice"
+        raise ValueError(f"the ledger has no row of {asked}; `brace-nb claims` prints all rows.")
     print(to_text([r for r in rows if a.verdict in ("", r["verdict"])], says=True))
     wrong = problems(rows) if a.check else []
     for line in wrong:

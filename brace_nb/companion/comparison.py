@@ -14,6 +14,7 @@ from .claims import load_claims
 from .experiments import Experiment
 from .folders import root
 from .ledger_pages import ledger, load_replications
+from .worlds import unfold
 from .publishing import figure_files, own_bytes, saved_facts
 from .staleness import damaged, result_of
 
@@ -191,8 +192,10 @@ def compare(
         path = e.folder / "out/claims.json"
         records |= read_json(path) if path.exists() else {}
     before = {
-        r["id"]: r for r in json.loads(known.get("figures/claims.json", b"[]")) if r["measured"] is not None
+        r["id"]: r
+        for r in unfold(json.loads(known.get("figures/claims.json", b"[]")))
+        if r["measured"] is not None
     }
-    rows = [r for r in ledger(load_claims(), records, load_replications()) if r["id"] in records]
+    rows = [r for r in unfold(ledger(load_claims(), records, load_replications())) if r["id"] in records]
     _compare_rows(found, rows, before)
     return found

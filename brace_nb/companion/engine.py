@@ -27,6 +27,7 @@ from .claims import APART
 from .experiments import Experiment
 from .folders import derived, figures_folder, root
 from .ledger_pages import problems, to_text
+from .worlds import unfold
 from .dependencies import code_closure
 from .staleness import accept, damaged, fingerprint, result_of, stale
 
@@ -169,7 +170,8 @@ def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, fo
 def _say_ledger(rows: list[dict], chosen: dict, profile: str, only: str, say) -> list[str]:
     "Print the ledger, and what is wrong with it; a run of a part is not judged."
     page = (figures_folder(profile) / "CLAIMS.md").relative_to(root())
-    say(to_text([r for r in rows if r["experiment"] in chosen or not only]) + f" ({page})", flush=True)
+    shown = [r for r in unfold(rows) if r["experiment"] in chosen] if only else rows
+    say(f"{to_text(shown)} ({page})", flush=True)
     judged = [r for r in rows if profile not in APART or r["experiment"] in chosen]
     wrong = [] if only else problems(judged, exact_only=profile != "cpu")
     for problem in wrong:

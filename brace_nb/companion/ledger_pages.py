@@ -16,6 +16,7 @@ from .experiments import load_profile
 from .folders import root
 from .gallery import read_facts, write_gallery
 from .ledger_picture import to_picture
+from .worlds import answers, finding, fold, in_worlds, to_worlds, unfold
 from ..core.files import read_json, read_yaml, write_atomic
 
 # %% auto #0
@@ -80,7 +81,7 @@ def keep_replication(
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #c83a1f55
 _EMPTY = dict(measured=None, null=None, gained=None, note="")
 _SAID = ("kind", "source", "where", "says", "unit", "tolerance", "test", "needs", "experiment")
-_SHOWN = ("text", "verdict", "null_text", "note", "cause")  # a repeating row shows these
+_SHOWN = ("text", "verdict", "null_text", "note", "cause", "worlds")  # a repeating row shows these
 
 
 def _apart(here: dict, long: dict) -> bool:
@@ -122,7 +123,7 @@ def ledger(
     records: dict[str, dict],  # Id -> {measured, null, note}
     replications: dict[str, dict] | None = None,  # Course -> id -> {measured, null}
     evidence: dict[str, dict] | None = None,  # Id -> {measured, null, seeds}: what long runs measured
-) -> list[dict]:  # One row each, in the order of the claims
+) -> list[dict]:  # One row each, in the order of the claims; those of second worlds under their first one
     "Join what the sources say with what we measured: in a long run, or here and with other seeds."
     kept = {id: records.get(id, _EMPTY) if row["experiment"] else _EMPTY for id, row in claims.items()}
     others = (replications or {}).items()
@@ -130,9 +131,10 @@ def ledger(
     rows = {
         id: _entry(id, row, kept[id], elsewhere[id], (evidence or {}).get(id)) for id, row in claims.items()
     }
-    for row in [r for r in rows.values() if "same_as" in r]:
+    folded = fold(list(rows.values()))
+    for row in [r for r in folded if "same_as" in r]:
         row |= {k: rows[row["same_as"]][k] for k in _SHOWN if k in rows[row["same_as"]]}
-    return list(rows.values())
+    return folded
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #4e7a91d1
 _WAITS = {  # What an undecided row waits for
@@ -162,6 +164,7 @@ def _reasons(
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #4e897753
 def problems(rows: list[dict], exact_only: bool = False) -> list[str]:  # Empty when all is well
     "Rows whose experiment said nothing that fits, and verdicts that are not the accepted ones."
+    rows = unfold(rows)
     silent = [r for r in rows if r["experiment"] and r["measured"] is None and r["accepted"] != "not run"]
     said = [r for r in rows if r["measured"] is not None or "same_as" in r]
     judged = [r for r in said if r["needs"] == "nothing" or not exact_only]
@@ -211,6 +214,8 @@ def to_text(rows: list[dict], says: bool = False) -> str:
     lines = []
     for r in rows:
         lines.append(f"{r['verdict']:10}  {r['id']:38}  {_short(_cell(r['text']))}")
+        for world, other in answers(r).items():
+            lines.append(f"{other['verdict']:10}    on {world:34}  {_short(_cell(other['text']))}")
         if says:
             unit = f" {r['unit']}" if r["unit"] else ""
             lines.append(f"{'':10}  {_short(_cell(r['says']) + unit, 150)} ({_cell(r['where'])})")
@@ -246,7 +251,7 @@ def _said(r: dict) -> str:
 
 
 def _found(r: dict) -> str:
-    "What we measured, its null and the note."
+    "What we measured, its null and the note, and what second worlds say."
     if r["verdict"] == "not run":
         under = r.get("under", {})
         who = "".join(f"; `PROFILE={p}` measures it" for p in under if p != "nobody")
@@ -264,7 +269,16 @@ def _found(r: dict) -> str:
         f"<br>repeats `{r['same_as']}`, and is counted there" if "same_as" in r else "",
         f" (alone {r['alone']}){others}" if others else "",
     ]
-    return "".join(parts)
+    return "".join([*parts, *map(_again, answers(r).items())])
+
+# %% ../../nbs/7_companion/04_ledger_pages.ipynb #d9108dd3
+def _again(item: tuple[str, dict]) -> str:
+    "The answer of a second world, where it can be linked to."
+    world, other = item
+    parts = [other["text"], f"null: {other['null_text']}" if other.get("null_text") else ""]
+    parts += [other["note"], other.get("undecided_because", "")]
+    told = "; ".join(_cell(part) for part in parts if part)
+    return f'<br><a id="{other["id"]}"></a>**{other["verdict"]} on {world}**: {told}'
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #d9108dd2
 def _line(r: dict, figures: list[str]) -> str:
@@ -275,7 +289,7 @@ def _line(r: dict, figures: list[str]) -> str:
     if r["experiment"]:
         links.append(f"[notebook](../../nbs/experiments/{r['experiment']}.ipynb)")
     kind = "" if r["kind"] == "claim" else f" {r['kind']}"
-    cells = [anchor, _said(r), _cell(test), _found(r), f"**{r['verdict']}**{kind}", "<br>".join(links)]
+    cells = [anchor, _said(r), _cell(test), _found(r), f"**{in_worlds(r)}**{kind}", "<br>".join(links)]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -294,9 +308,17 @@ def to_headlines(rows: list[dict]) -> str:
         page += ["|---|---|---|"]
         for r in (r for r in chosen if r["source"] == source):
             link = f"[{_cell(r['where'])}](claims/{source}.md#{r['id']})"
-            cells = [f"{_cell(r['says'])} {r['unit'] or ''}".strip(), f"**{r['verdict']}**", _cell(r["text"])]
+            told = [r["text"], *(f"on {w}: {o['text']}" for w, o in answers(r).items())]
+            cells = [f"{_cell(r['says'])} {r['unit'] or ''}".strip(), f"**{in_worlds(r)}**"]
+            cells.append("<br>".join(map(_cell, told)))
             page.append(f"| {cells[0]} ({link}) | {cells[1]} | {cells[2]} |")
     return "\n".join(page)
+
+
+def _both(rows: list[dict]) -> list[str]:
+    "The picture of the headlines that were measured in two worlds."
+    asked = [r for r in rows if answers(r) and "same_as" not in r]
+    return ["## Both worlds", "", f"![{finding(asked)}](worlds.svg)", "", finding(asked), ""] if asked else []
 
 
 def _waiting(rows: list[dict]) -> list[str]:
@@ -307,7 +329,7 @@ def _waiting(rows: list[dict]) -> list[str]:
 
 def to_index(rows: list[dict]) -> str:
     "The headlines, then the counts by source and kind, with links to the pages."
-    page = [*_HEAD.splitlines(), "", "## Headlines", to_headlines(rows), "", "## Counts", ""]
+    page = [*_HEAD.splitlines(), "", "## Headlines", to_headlines(rows), "", *_both(rows), "## Counts", ""]
     page += [f"{_summary(rows)}.", "", *_waiting(rows)]
     page += ["| source | kind | " + " | ".join(VERDICTS) + " |", "|---" * (2 + len(VERDICTS)) + "|"]
     for source in dict.fromkeys(r["source"] for r in rows):
@@ -355,14 +377,16 @@ def write_ledger(
     "Update claims.json and the pages; rows of experiments that did not run here are kept from the file."
     folder = Path(folder or root() / "figures")
     path = folder / "claims.json"
-    before = [r for r in read_rows(path) if r["measured"] is not None] if path.exists() else []
+    before = [r for r in unfold(read_rows(path)) if r["measured"] is not None] if path.exists() else []
     kept = {r["id"]: {k: r.get(k) for k in _EMPTY} for r in before if r["experiment"] not in finished}
     claims, usual = load_claims(profile=profile), profile == "cpu"
     more = (load_replications(), evidence_by_row(claims)) if usual else ()
     rows, reasons = ledger(claims, kept | records, *more), _reasons() if usual else {}
-    rows = [r | dict(undecided_because=reasons[r["id"]]) if r["id"] in reasons else r for r in rows]
+    for r in unfold(rows):
+        r |= dict(undecided_because=reasons[r["id"]]) if r["id"] in reasons else {}
     write_atomic(path, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     _write_pages(rows, folder)
     write_atomic(folder / "ledger.svg", to_picture(rows))
+    write_atomic(folder / "worlds.svg", to_worlds(rows, claims))
     write_gallery(rows, folder)
     return rows

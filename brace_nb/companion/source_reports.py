@@ -11,6 +11,7 @@ from .claims import load_claims
 from .folders import root
 from .gallery import read_facts
 from .ledger_pages import read_rows
+from .worlds import answers, in_worlds
 
 # %% auto #0
 __all__ = ['Text', 'verdict_sentence', 'SourceReport']
@@ -36,13 +37,14 @@ def _said(row: dict) -> str:
 
 def _badge(row: dict) -> str:
     "The verdict, which leads to the row."
-    return f"[{row['verdict']}](../../figures/claims/{row['source']}.md#{row['id']})"
+    return f"[{in_worlds(row)}](../../figures/claims/{row['source']}.md#{row['id']})"
 
 
 def _found(row: dict) -> str:
-    "What was measured, and the same where the claim's cause is absent."
+    "What was measured, the same where the claim's cause is absent, and what second worlds say."
     null = f"; null: {row['null_text']}" if row.get("null_text") else ""
-    return _cell(f"{row['text']}{null}" if row["text"] else f"needs {row['needs']}")
+    again = "".join(f"; on {world}: {other['text']}" for world, other in answers(row).items())
+    return _cell(f"{row['text']}{null}{again}" if row["text"] else f"needs {row['needs']}")
 
 
 def _table(rows: list[dict]) -> str:

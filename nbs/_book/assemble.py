@@ -97,7 +97,7 @@ def static() -> None:
     copy(math / "static/mathjax/tex-svg.js", "_static/tex-svg.js")
     for name in ("conf.py", "docs_of.py"):
         copy(HERE / name, name)
-    for name in ("data/film/film.gif", "figures/ledger.svg"):
+    for name in ("data/film/film.gif", "figures/ledger.svg", "figures/worlds.svg"):
         copy(ROOT / name, name)
     map_page.write()
     context()

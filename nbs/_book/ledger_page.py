@@ -3,7 +3,7 @@
 import json
 import re
 
-from brace_nb.companion import VERDICTS, read_facts
+from brace_nb.companion import VERDICTS, answers, in_worlds, read_facts
 from sources import ROOT, SOURCES, badges, escaped, linked, put, raw, toctree, verdict_class, wide
 
 
@@ -36,11 +36,12 @@ def said(row: dict) -> str:
 
 
 def found(row: dict) -> str:
-    "What we measured, and what the same measurement says where nothing was learned."
+    "What we measured, what the same says where nothing was learned, and what second worlds say."
     text = escaped(row["text"]) if row["text"] else f"<small>needs {escaped(row['needs'])}</small>"
     null = f"<small>null: {escaped(row['null_text'])}</small>" if row.get("null_text") else ""
     note = f"<small>{escaped(row['note'])}</small>" if row["note"] else ""
-    return "<br>".join(x for x in (text, null, note) if x)
+    again = [f"<small>on {w}: {escaped(other['text'])}</small>" for w, other in answers(row).items()]
+    return "<br>".join(x for x in (text, null, note, *again) if x)
 
 
 HEADS = ("row", "the source says", "what would fail", "we measured", "verdict", "shown in")
@@ -51,6 +52,7 @@ def line(row: dict, figures: list[str]) -> str:
     id = escaped(row["id"])
     broken = "<wbr>".join(escaped(piece) for piece in re.split(r"(?<=[._])", row["id"]))
     judged = f'<span class="{verdict_class(row["verdict"])}">{row["verdict"]}</span>'
+    judged += f"<br><small>{in_worlds(row)}</small>" * bool(answers(row))
     cells = [
         f'<a href="#{linked(row["id"])}"><code>{broken}</code></a><br><small>{escaped(row["where"])}</small>',
         said(row),
