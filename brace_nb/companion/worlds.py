@@ -116,7 +116,6 @@ LABELS = {
     "thesis.s4_1_5.informs": "CKA sees what training does to layers",
     "thesis.s4_2.transfer": "probes read unseen concepts",
     "thesis.s4_3_2.einsum": "a product converges less than pairs",
-    "thesis.s4_3_2.unstable": "sentences do not stop moving",
     "thesis.s4_4_1.clusters": "captions of one concept lie together",
     "thesis.s6_5_3.nearly_perfect": "greedy by lead is nearly always perfect",
     "thesis.s6_5_4.fp8_closer": "8 bits come closer to the optimum",
