@@ -192,6 +192,36 @@ def test_a_page_says_what_a_function_takes():
     assert any(line.strip().startswith("v: ") for line in lines) and "Returns:" in lines
 
 
+FORMULAS = {
+    "Sum of the K largest over sqrt(K), O(n^2).": r"Sum of the $K$ largest over $\sqrt{K}$, $O(n^{2})$.",
+    "1 - (1/F) sum_f sqrt(SST_f)": r"$1-(1/F)\,\sum _{f}\,\sqrt{\mathrm{SST}_{f}}$",
+    "u_i + v_j <= c_ij, a 10 x 10 matrix": r"$u_{i}+v_{j}\le c_{ij}$, a $10\times 10$ matrix",
+    "mean |x_i - y_i|^2 over i < j": r"mean $\vert x_{i}-y_{i}\vert ^{2}$ over $i\lt j$",
+    "`S(K)` stays, and $S(K)$, F1, I/O, my_name": "`S(K)` stays, and $S(K)$, F1, I/O, my_name",
+    "A t-test, T = 0.1 0.778 [0.758, 0.799] (see S-BRaCE)": (
+        "A t-test, $T=0.1$ 0.778 [0.758, 0.799] (see S-BRaCE)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_a_formula_in_plain_text_is_typeset(text):
+    sys.path.insert(0, str(ROOT / "nbs/_book"))
+    from mathematics import typeset
+
+    assert typeset(text) == FORMULAS[text]
+    assert typeset(FORMULAS[text]) == FORMULAS[text]  # once is enough
+
+
+def test_formulas_of_docstrings_stand_where_sphinx_reads_them():
+    sys.path.insert(0, str(ROOT / "nbs/_book"))
+    from docs_of import _plain
+
+    assert _plain("|x|^2 or P(x|y)+ of |bars|") == (
+        r":math:`\vert x\vert ^{2}` or :math:`P(x\mid y)`\ + of \|bars\|"
+    )
+
+
 class Tags(HTMLParser):
     "The elements and their attributes of a piece of a page."
 

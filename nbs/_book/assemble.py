@@ -95,7 +95,7 @@ def static() -> None:
         copy(path, f"_static/{path.name}")
     math = Path(importlib.util.find_spec("sphinx-mathjax-offline").submodule_search_locations[0])
     copy(math / "static/mathjax/tex-svg.js", "_static/tex-svg.js")
-    for name in ("conf.py", "docs_of.py"):
+    for name in ("conf.py", "docs_of.py", "mathematics.py"):
         copy(HERE / name, name)
     for name in ("data/film/film.gif", "figures/ledger.svg"):
         copy(ROOT / name, name)
