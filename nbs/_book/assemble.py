@@ -20,7 +20,7 @@ from sources import cells_of, experiments, lessons, plain, put, raw, reports, ti
 
 from brace_nb.companion import read_facts  # noqa: E402
 
-REFUTED = ("thesis.s6_7_3.copying", "thesis.s6_5_4.fp8_closer", "brace.reference.batched")
+REFUTED = ("thesis.s2_1_5.batch_size", "brace.reference.batched", "thesis.s6_7_3.copying")
 
 
 def citation() -> None:
@@ -56,7 +56,7 @@ def front(rows: list[dict], figures: int) -> None:
         PLAY="\n".join(play_pages.cards("play/")),
         ROWS=str(len(rows)),
         FIGURES=str(figures),
-        BAR="\n".join(raw(ledger_page.bar(rows), ledger_page.counts(rows, "ledger/"))),
+        COUNTS="\n".join(raw(ledger_page.counts(rows, "ledger/"))),
         REFUTED="\n".join(raw("<ul>", *ledger_page.refuted(rows, REFUTED), "</ul>")),
     )
     for name, block in blocks.items():
