@@ -210,7 +210,7 @@ def _add(commands, name: str, function, help: str, options: list = ()) -> argpar
     form = argparse.RawDescriptionHelpFormatter  # an example keeps its lines
     said = dict(description=help, epilog=_EXAMPLES.get(name), formatter_class=form)
     command = commands.add_parser(name, help=help, **said)
-    command.set_defaults(function=function)
+    command.set_defaults(function=function, in_a_clone=name in _IN_A_CLONE)
     for word, kind, default, about in options:
         word, _, metavar = word.partition(" ")
         how = dict(action="store_true") if kind is bool else dict(default=default)
@@ -391,6 +391,10 @@ def _say(text: str, code: int) -> int:
 def _run(a) -> int:
     "The exit code of a command; errors of the user are one line."
     try:
+        if a.in_a_clone:
+            from brace_nb.companion.folders import root
+
+            root()  # an error that says so, before a missing package is one
         code = int(a.function(a))
         sys.stdout.flush()
         return code

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from fnmatch import fnmatch
-from .claims import load_claims
+from .claims import load_claims, measured_text
 from .folders import root
 from .gallery import read_facts
 from .ledger_pages import read_rows
@@ -142,14 +142,17 @@ class SourceReport:
 
     def headlines(
         self,
-        words: dict[str, str],  # Id -> what the source says, in our words
+        words: dict[str, str | tuple[str, str]],  # Id -> what the source says; and how to say what we measured
     ) -> Text:
-        "The statements that matter most, each with its verdict and what was measured."
+        "The statements that matter most, in our words, each with its verdict and what was measured."
         found = self.flagged or [r for r in self.rows if r["id"] in words]
         lines = []
         for r in found:
-            said = words.get(r["id"]) or f"\u201c{_cell(r['says'])}\u201d ({_cell(r['where'])})"
-            lines.append(f"- **{_badge(r)}**: {said} *Measured:* {_found(r, with_null=False)}.")
+            ours = words.get(r["id"]) or f"\u201c{_cell(r['says'])}\u201d ({_cell(r['where'])})"
+            said, told = ours if isinstance(ours, tuple) else (ours, None)
+            label = "Not run" if r["verdict"] == "not run" else "Measured"
+            text = measured_text(dict(measured=told), r["measured"]) if told else _found(r, with_null=False)
+            lines.append(f"- **{_badge(r)}**: {said} *{label}:* {text}.")
         return Text("\n".join(lines))
 
     def section(
