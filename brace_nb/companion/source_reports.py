@@ -142,7 +142,7 @@ class SourceReport:
 
     def headlines(
         self,
-        words: dict[str, str | tuple[str, str]],  # Id -> what the source says; and how to say what we measured
+        words: dict[str, str | tuple[str, str]],  # Id -> what the source says, or this and what we measured
     ) -> Text:
         "The statements that matter most, in our words, each with its verdict and what was measured."
         found = self.flagged or [r for r in self.rows if r["id"] in words]
