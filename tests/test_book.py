@@ -506,12 +506,24 @@ def test_a_reader_gets_to_a_page_by_keyboard(opened):
     assert Path(page.url).name == "corner.html"
 
 
+def test_the_front_page_names_statements_that_are_refuted():
+    sys.path.insert(0, str(ROOT / "nbs/_book"))
+    from assemble import REFUTED
+
+    rows = ledger_rows()
+    assert {rows[id]["verdict"] for id in REFUTED} == {"refuted"}
+
+
 def test_the_workflow_runs_what_the_makefile_has():
     import yaml
 
     jobs = yaml.safe_load((ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8"))["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     assert commands == ["bash .ci/run", "make alone", "make book"]
+    packages = yaml.safe_load((ROOT / ".github/workflows/publish.yml").read_text(encoding="utf-8"))["jobs"][
+        "packages"
+    ]
+    assert packages["steps"][-2]["run"] == "make alone"  # what is published was tried
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     assert {"alone", "book", "test", "lab"} <= set(targets) and (ROOT / ".ci/run").exists()
     uploads = [step["with"]["path"] for step in jobs["site"]["steps"] if "upload" in step.get("uses", "")]

@@ -8,8 +8,9 @@ import re
 
 _TOKEN = re.compile(r"\s\|\s|\s+|[A-Za-z]+|\d+(?:,\d{3})*(?:\.\d+)?|<=|>=|!=|\.\.+|.", re.S)
 _KEPT = re.compile(  # code, TeX, addresses, names with an underscore, and what only looks like a formula
-    r"(`+[^`]*`+|\$[^$]*\$|https?://\S+|\b(?!sum_|prod_|mean_|SST_)\w*[A-Za-z]{2,}_\w+|\b\w+_[a-z]{3,}\w*|\bI/O\b"
-    r"|\b[Aa]ppendix [A-Z]\b|\bC library\b|\b[A-Z]\.\d|\bU\+\w+|\w+\.T\b|\b[A-Za-z]+\d\w*|\b\d+[A-Z]{2}\w*)"
+    r"(`+[^`]*`+|\$[^$]*\$|https?://\S+|\b(?!sum_|prod_|mean_|SST_)\w*[A-Za-z]{2,}_\w+|\b\w+_[a-z]{3,}\w*"
+    r"|\bI/O\b|\b[Aa]ppendix [A-Z]\b|\bC library\b|\b[A-Z]\.\d|\bU\+\w+|\w+\.T\b"
+    r"|\b[A-Za-z]+\d\w*|\b\d+[A-Z]{2}\w*)"
 )
 _LETTER = re.compile(r"(?<![\w.'@&/*-])([b-wyzB-HJ-Z])(?![\w'@&/*+\[-])(?!\.\w)")
 _SPACED = {
