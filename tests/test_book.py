@@ -431,6 +431,15 @@ def test_mathematics_is_drawn_without_the_network(opened, site):
     page.wait_for_selector("mjx-container svg", state="attached")
 
 
+def test_a_printed_report_shows_what_is_folded(opened):
+    page = opened("nbs/reports/brace.html")
+    seen = "t => t.checkVisibility({ contentVisibilityAuto: true })"
+    table = page.locator("details table").first
+    assert not table.evaluate(seen)
+    page.emulate_media(media="print")
+    assert table.evaluate(seen)
+
+
 def test_all_rows_are_filtered_and_the_filter_stays_in_the_address(opened):
     rows = ledger_rows()
     page = opened("ledger/rows.html", "?verdict=refuted")
