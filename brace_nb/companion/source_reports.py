@@ -202,7 +202,10 @@ class SourceReport:
             for r in rows
             if r["verdict"] == "undecided"
         ]
-        return "\n".join(["**Left open.**", "", *lines]) if lines else ""
+        body = "\n".join(lines)
+        return (
+            f"<details><summary>Left open ({len(lines)})</summary>\n\n{body}\n\n</details>" if lines else ""
+        )
 
     def rest(self) -> Text:
         "Rows that no section showed."
