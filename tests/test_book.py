@@ -192,6 +192,36 @@ def test_a_page_says_what_a_function_takes():
     assert any(line.strip().startswith("v: ") for line in lines) and "Returns:" in lines
 
 
+FORMULAS = {
+    "Sum of the K largest over sqrt(K), O(n^2).": r"Sum of the $K$ largest over $\sqrt{K}$, $O(n^{2})$.",
+    "1 - (1/F) sum_f sqrt(SST_f)": r"$1-(1/F)\,\sum _{f}\,\sqrt{\mathrm{SST}_{f}}$",
+    "u_i + v_j <= c_ij, a 10 x 10 matrix": r"$u_{i}+v_{j}\le c_{ij}$, a $10\times 10$ matrix",
+    "mean |x_i - y_i|^2 over i < j": r"mean $\vert x_{i}-y_{i}\vert ^{2}$ over $i\lt j$",
+    "`S(K)` stays, and $S(K)$, F1, I/O, my_name": "`S(K)` stays, and $S(K)$, F1, I/O, my_name",
+    "A t-test, T = 0.1 0.778 [0.758, 0.799] (see S-BRaCE)": (
+        "A t-test, $T=0.1$ 0.778 [0.758, 0.799] (see S-BRaCE)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_a_formula_in_plain_text_is_typeset(text):
+    sys.path.insert(0, str(ROOT / "nbs/_book"))
+    from mathematics import typeset
+
+    assert typeset(text) == FORMULAS[text]
+    assert typeset(FORMULAS[text]) == FORMULAS[text]  # once is enough
+
+
+def test_formulas_of_docstrings_stand_where_sphinx_reads_them():
+    sys.path.insert(0, str(ROOT / "nbs/_book"))
+    from docs_of import _plain
+
+    assert _plain("|x|^2 or P(x|y)+ of |bars|") == (
+        r":math:`\vert x\vert ^{2}` or :math:`P(x\mid y)`\ + of \|bars\|"
+    )
+
+
 class Tags(HTMLParser):
     "The elements and their attributes of a piece of a page."
 
@@ -401,6 +431,15 @@ def test_mathematics_is_drawn_without_the_network(opened, site):
     page.wait_for_selector("mjx-container svg", state="attached")
 
 
+def test_a_printed_report_shows_what_is_folded(opened):
+    page = opened("nbs/reports/brace.html")
+    seen = "t => t.checkVisibility({ contentVisibilityAuto: true })"
+    table = page.locator("details table").first
+    assert not table.evaluate(seen)
+    page.emulate_media(media="print")
+    assert table.evaluate(seen)
+
+
 def test_all_rows_are_filtered_and_the_filter_stays_in_the_address(opened):
     rows = ledger_rows()
     page = opened("ledger/rows.html", "?verdict=refuted")
@@ -476,12 +515,24 @@ def test_a_reader_gets_to_a_page_by_keyboard(opened):
     assert Path(page.url).name == "corner.html"
 
 
+def test_the_front_page_names_statements_that_are_refuted():
+    sys.path.insert(0, str(ROOT / "nbs/_book"))
+    from assemble import REFUTED
+
+    rows = ledger_rows()
+    assert {rows[id]["verdict"] for id in REFUTED} == {"refuted"}
+
+
 def test_the_workflow_runs_what_the_makefile_has():
     import yaml
 
     jobs = yaml.safe_load((ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8"))["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     assert commands == ["bash .ci/run", "make alone", "make book"]
+    packages = yaml.safe_load((ROOT / ".github/workflows/publish.yml").read_text(encoding="utf-8"))["jobs"][
+        "packages"
+    ]
+    assert packages["steps"][-2]["run"] == "make alone"  # what is published was tried
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     assert {"alone", "book", "test", "lab"} <= set(targets) and (ROOT / ".ci/run").exists()
     uploads = [step["with"]["path"] for step in jobs["site"]["steps"] if "upload" in step.get("uses", "")]

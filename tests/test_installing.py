@@ -134,3 +134,14 @@ def test_help_says_which_commands_need_a_clone(capsys):
     assert (
         "Commands marked (clone)" in text and "[tools,clip]" in text and importlib.util.find_spec("brace_nb")
     )
+
+
+def test_a_command_of_a_clone_says_so_before_a_package_is_missing(tmp_path):
+    "`readme` needs nbconvert, too; who has no clone should not install it first."
+    script = "from brace_nb.companion import main; main(['readme'])"
+    hidden = HIDE.format(hidden=("nbconvert", "nbclient", "nbformat"))
+    lost = "\nimport brace_nb.companion.folders as f; f._candidates = lambda: iter(())\n"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden + lost + script], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 2 and done.stderr.startswith("brace-nb: no brace_nb checkout found")

@@ -18,6 +18,7 @@ from functools import partial
 
 from .. import __version__
 from .claims import KINDS, VERDICTS
+from .folders import root
 from ..core.files import printable
 
 # %% auto #0
@@ -76,7 +77,7 @@ def _list(a) -> int:
 
 # %% ../../nbs/7_companion/12_cli.ipynb #36132362
 def _claims(a) -> int:
-    from brace_nb.companion.folders import figures_folder, root
+    from brace_nb.companion.folders import figures_folder
     from brace_nb.companion.ledger_pages import problems, read_rows, to_text
     from brace_nb.companion.worlds import unfold
 
@@ -211,7 +212,7 @@ def _add(commands, name: str, function, help: str, options: list = ()) -> argpar
     form = argparse.RawDescriptionHelpFormatter  # an example keeps its lines
     said = dict(description=help, epilog=_EXAMPLES.get(name), formatter_class=form)
     command = commands.add_parser(name, help=help, **said)
-    command.set_defaults(function=function)
+    command.set_defaults(function=function, in_a_clone=name in _IN_A_CLONE)
     for word, kind, default, about in options:
         word, _, metavar = word.partition(" ")
         how = dict(action="store_true") if kind is bool else dict(default=default)
@@ -392,6 +393,8 @@ def _say(text: str, code: int) -> int:
 def _run(a) -> int:
     "The exit code of a command; errors of the user are one line."
     try:
+        if a.in_a_clone:
+            root()  # an error that says so, before a missing package is one
         code = int(a.function(a))
         sys.stdout.flush()
         return code
@@ -400,12 +403,9 @@ def _run(a) -> int:
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return _say("interrupted; nothing is half-written.", 128 + signal.SIGINT)
-    except ModuleNotFoundError as error:
-        if os.environ.get("BRACE_NB_TRACEBACK") or "pip install" not in str(error):
-            raise
-        return _say(str(error), 2)
-    except (ValueError, OSError, RuntimeError, MemoryError) as error:
-        if os.environ.get("BRACE_NB_TRACEBACK"):
+    except (ModuleNotFoundError, ValueError, OSError, RuntimeError, MemoryError) as error:
+        is_ours = not isinstance(error, ModuleNotFoundError) or "pip install" in str(error)
+        if os.environ.get("BRACE_NB_TRACEBACK") or not is_ours:
             raise
         return _say(str(error) or type(error).__name__, 2)
 

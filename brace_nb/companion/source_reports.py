@@ -5,9 +5,10 @@
 # %% ../../nbs/7_companion/14_source_reports.ipynb #cd4b8501
 from __future__ import annotations
 
+import re
 from collections import Counter
 from fnmatch import fnmatch
-from .claims import load_claims
+from .claims import load_claims, measured_text
 from .folders import root
 from .gallery import read_facts
 from .ledger_pages import read_rows
@@ -40,11 +41,28 @@ def _badge(row: dict) -> str:
     return f"[{in_worlds(row)}](../../figures/claims/{row['source']}.md#{row['id']})"
 
 
-def _found(row: dict) -> str:
+def _clauses(text: str) -> list[str]:
+    "The parts of a text between semicolons that stand outside of brackets."
+    return re.split(r"; (?![^(]*\))", text)
+
+
+def _null(row: dict) -> str:
+    "What was measured where the claim's cause is absent, without what was not measured a second time."
+    told = _clauses(row["text"] or "")
+    return "; ".join(c for c in _clauses(row.get("null_text") or "") if c not in told) or "the same"
+
+
+def _found(row: dict, with_null: bool = True) -> str:
     "What was measured, the same where the claim's cause is absent, and what second worlds say."
-    null = f"; null: {row['null_text']}" if row.get("null_text") else ""
+    null = f"; null: {_null(row)}" if row.get("null_text") and with_null else ""
     again = "".join(f"; on {world}: {other['text']}" for world, other in answers(row).items())
-    return _cell(f"{row['text']}{null}{again}" if row["text"] else f"needs {row['needs']}")
+    is_run = row["text"] and row["verdict"] != "not run"
+    return _cell(f"{row['text']}{null}{again}" if is_run else f"needs {row['needs']}")
+
+
+def _waits(row: dict) -> str:
+    "What an undecided row waits for; a row that repeats another one waits with it."
+    return row.get("undecided_because") or f"as `{row.get('same_as')}`."
 
 
 def _table(rows: list[dict]) -> str:
@@ -69,14 +87,20 @@ _HOW = {  # Verdict of a claim -> how a sentence says it
     "not run": "{} not run here",
 }
 
+_MANY = dict(differs="differ")
+
 
 def verdict_sentence(
     rows: list[dict],  # Of the ledger
+    short: bool = False,  # By the verdicts' names, for readers who know what they mean
 ) -> str:
     "How many claims came out which way, and what else was checked."
     claims = Counter(r["verdict"] for r in rows if r["kind"] == "claim")
     others = len(rows) - sum(claims.values())
-    parts = [how.format(claims[v]) for v, how in _HOW.items() if claims[v]]
+    told = {v: claims[v] for v in _HOW if claims[v]}
+    parts = [
+        f"{n} {v if n == 1 else _MANY.get(v, v)}" if short else _HOW[v].format(n) for v, n in told.items()
+    ]
     checked = f"{others} definition{'s' * (others != 1)} or correction{'s' * (others != 1)} checked"
     if not parts:
         return f"{checked}."
@@ -120,14 +144,17 @@ class SourceReport:
 
     def headlines(
         self,
-        words: dict[str, str],  # Id -> what the source says, in our words
+        words: dict[str, str | tuple[str, str]],  # Id -> what the source says, or this and what we measured
     ) -> Text:
-        "The statements that matter most, each with its verdict and what was measured."
+        "The statements that matter most, in our words, each with its verdict and what was measured."
         found = self.flagged or [r for r in self.rows if r["id"] in words]
         lines = []
         for r in found:
-            said = words.get(r["id"]) or f"\u201c{_cell(r['says'])}\u201d ({_cell(r['where'])})"
-            lines.append(f"- **{_badge(r)}**: {said} *Measured:* {_found(r)}.")
+            ours = words.get(r["id"]) or f"\u201c{_cell(r['says'])}\u201d ({_cell(r['where'])})"
+            said, told = ours if isinstance(ours, tuple) else (ours, None)
+            label = "Not run" if r["verdict"] == "not run" else "Measured"
+            text = measured_text(dict(measured=told), r["measured"]) if told else _found(r, with_null=False)
+            lines.append(f"- **{_badge(r)}**: {said} *{label}:* {text}.")
         return Text("\n".join(lines))
 
     def section(
@@ -142,8 +169,9 @@ class SourceReport:
         claims = [r for r in rows if r["kind"] == "claim" and r["verdict"] != "not run"]
         waits = [r for r in rows if r["verdict"] == "not run"]
         rest = [r for r in rows if r not in claims and r not in waits]
-        parts = [f"**What holds.** {verdict_sentence(rows)}", self._picture(rows, figure)]
-        parts += [_table(claims) if claims else "", _folded("Arithmetic, definitions, corrections", rest)]
+        parts = [f"**What holds.** {verdict_sentence(rows, short=True)}", self._picture(rows, figure)]
+        parts += [_folded("Claims, one by one", claims)]
+        parts += [_folded("Arithmetic, definitions, corrections", rest)]
         parts += [_folded("Not run here", waits), self._commands(rows), self._open(rows)]
         return Text("\n\n".join(p for p in parts if p))
 
@@ -167,15 +195,19 @@ class SourceReport:
         if not names:
             return ""
         links = ", ".join(f"[{n}](../experiments/{n}.ipynb)" for n in names)
-        return f"**Run it.** `make figures ONLY={','.join(names)}` ({links})."
+        return f"**Measured by** {links}; `make figures ONLY={next(iter(names))}` runs one again."
 
     def _open(self, rows: list[dict]) -> str:
-        "What the measurements do not decide."
-        undecided = [_cell(r["where"]) for r in rows if r["verdict"] == "undecided"]
-        waits = Counter(str(r["needs"]) for r in rows if r["verdict"] == "not run")
-        parts = [f"Undecided: {'; '.join(dict.fromkeys(undecided))}."] * bool(undecided)
-        parts += [f"Not run, {n} row{'s' * (n > 1)}: needs {what}." for what, n in waits.items()]
-        return f"**Open.** {' '.join(parts)}" if parts else ""
+        "What each undecided row waits for."
+        lines = [
+            f"- {_cell(r['where'])} (`{r['id']}`): {_cell(_waits(r))}"
+            for r in rows
+            if r["verdict"] == "undecided"
+        ]
+        body = "\n".join(lines)
+        return (
+            f"<details><summary>Left open ({len(lines)})</summary>\n\n{body}\n\n</details>" if lines else ""
+        )
 
     def rest(self) -> Text:
         "Rows that no section showed."

@@ -20,7 +20,7 @@ from sources import cells_of, experiments, lessons, plain, put, raw, reports, ti
 
 from brace_nb.companion import read_facts  # noqa: E402
 
-REFUTED = ("thesis.s6_7_3.copying", "thesis.s6_5_4.fp8_closer", "brace.reference.batched")
+REFUTED = ("thesis.s2_1_5.batch_size", "brace.reference.batched", "thesis.s6_7_3.copying")
 
 
 def citation() -> None:
@@ -56,7 +56,7 @@ def front(rows: list[dict], figures: int) -> None:
         PLAY="\n".join(play_pages.cards("play/")),
         ROWS=str(len(rows)),
         FIGURES=str(figures),
-        BAR="\n".join(raw(ledger_page.bar(rows), ledger_page.counts(rows, "ledger/"))),
+        COUNTS="\n".join(raw(ledger_page.counts(rows, "ledger/"))),
         REFUTED="\n".join(raw("<ul>", *ledger_page.refuted(rows, REFUTED), "</ul>")),
     )
     for name, block in blocks.items():
@@ -95,7 +95,7 @@ def static() -> None:
         copy(path, f"_static/{path.name}")
     math = Path(importlib.util.find_spec("sphinx-mathjax-offline").submodule_search_locations[0])
     copy(math / "static/mathjax/tex-svg.js", "_static/tex-svg.js")
-    for name in ("conf.py", "docs_of.py"):
+    for name in ("conf.py", "docs_of.py", "mathematics.py"):
         copy(HERE / name, name)
     for name in ("data/film/film.gif", "figures/ledger.svg", "figures/worlds.svg"):
         copy(ROOT / name, name)

@@ -3,11 +3,15 @@
 import inspect
 import re
 
+from mathematics import typeset
+
 
 def _plain(line: str) -> str:
-    "A line of a docstring as text: only backticks keep a meaning."
-    parts = re.split(r"(`+[^`]*`+)", line)
-    return "".join(part if part.startswith("`") else re.sub(r"([|*@]|_\b)", r"\\\1", part) for part in parts)
+    "A line of a docstring as text: only backticks keep a meaning, and formulas are typeset."
+    parts = re.split(r"(`+[^`]*`+)", typeset(line, ":math:`{}`"))
+    text = "".join(part if part.startswith("`") else re.sub(r"([|*@]|_\b)", r"\\\1", part) for part in parts)
+    text = re.sub(r"(?<=[^\s(\[{'\"/-])(?=:math:`)", r"\\ ", text)  # formulas stand apart from letters
+    return re.sub(r"(:math:`[^`]*`)(?=[^\s.,;:!?)\]}'\"/-])", r"\1\\ ", text)
 
 
 def _described(name: str, about: dict) -> list[str]:

@@ -150,7 +150,8 @@ def ledger(rows: list[dict]) -> None:
 def search(rows: list[dict], present: list[str]) -> None:
     "A page that looks through all rows and the script that holds them; it lists the sources, too."
     keys = ("id", "where", "says", "text", "verdict", "kind", "source")
-    listed = [{k: "" if r[k] is None else str(r[k]) for k in keys} for r in rows]
+    told = [r | dict(text=r["text"] or f"needs {r['needs']}") for r in rows]  # as on the pages of the sources
+    listed = [{k: "" if r[k] is None else str(r[k]) for k in keys} for r in told]
     names = {source: ", ".join(SOURCES[source]) for source in present}
     said = json.dumps(dict(sources=names, rows=listed), ensure_ascii=False, separators=(",", ":"))
     put("_static/ledger_rows.js", f"globalThis.LEDGER = {said};\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from brace_nb.companion import parameters as own_parameters
 from brace_nb.companion import counterparts, read_facts
+from mathematics import typeset
 from sources import OWN_DATA, PARTS, ROOT, badges, cells_of, escaped, experiments, lessons, linked, plain
 from sources import verdict_class
 from sources import copy, put, reports, row_link, title_of, toctree
@@ -137,7 +138,7 @@ def with_captions(source: str, rows_of: dict[str, list[dict]], up: str) -> str:
         ]
         extra += [f"{badges(rows_of.get(name, []), up)}</span>"]
         lines = [f":::{{figure}} {path}", f":alt: {plain(caption)}", f":width: {width_of(name)}"]
-        lines += ["", caption, ":::", ""]
+        lines += ["", typeset(caption), ":::", ""]
         return "\n".join([*lines, "```{raw} html", " ".join(extra), "```"])
 
     return _PICTURE.sub(figure, source)

@@ -8,6 +8,7 @@ from pathlib import Path
 from brace_nb.companion import read_facts
 from brace_nb.core import Entry, Registry
 from heroes import hero
+from mathematics import typeset
 from sources import (
     PARTS,
     ROOT,
@@ -85,8 +86,13 @@ def _fact(value) -> str:
         return "yes" if value else "no"
     if callable(value):
         return "" if value.__name__ == "<lambda>" else f"`{value.__name__}`"
-    text = ", ".join(map(str, value)) if isinstance(value, tuple | list | dict) else str(value)
-    return re.sub(r"([|<*_])", r"\\\1", text).replace("\n", " ")
+    return _as_cell(", ".join(map(str, value)) if isinstance(value, tuple | list | dict) else str(value))
+
+
+def _as_cell(text: str) -> str:
+    "Text in a line of Markdown: formulas are typeset, other signs mean nothing."
+    parts = re.split(r"(\$[^$]*\$)", typeset(text).replace("\n", " "))
+    return "".join(p if k % 2 else re.sub(r"([|<*_])", r"\\\1", p) for k, p in enumerate(parts))
 
 
 def entries_table(thing: dict) -> list[str]:
@@ -140,7 +146,7 @@ def function_page(part: str) -> list[str]:
     page = [f"# brace_nb.{part}", "", f"`from brace_nb.{part} import ...`", ""]
     for name, thing in things.items():
         about = f": {first_line(thing)}" if first_line(thing) else ""
-        about = re.sub(r"([|<_*])", r"\\\1", about)
+        about = _as_cell(about)
         target = f"#brace_nb.{part}.{name}" if callable(thing) else f"#{name.lower().replace('_', '-')}"
         page.append(f'- <a href="{target}"><code>{name}</code></a>{about}')
     page.append("")
