@@ -151,7 +151,7 @@ def finding(rows: list[dict]) -> str:
     )
 
 # %% ../../nbs/7_companion/04c_worlds.ipynb #0585fbc0
-_LABEL, _PLOT, _FIRST, _SECOND, _WIDE, _ROW, _MOST = 262, 357, 458, 552, 640, 15, 1.3  # Pixels; widest margin
+_LABEL, _PLOT, _FIRST, _SECOND, _WIDE, _ROW, _MOST = 262, 357, 458, 566, 646, 15, 1.3  # Pixels; widest margin
 
 
 def _place(value: float) -> float:
