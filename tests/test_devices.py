@@ -238,8 +238,9 @@ NO_DEVICE = {
     "scikit-learn fits": "evaluation/probes grounding/sweep",
     "it proves or counts with whole numbers and small matrices, mostly in float64": """
         assignment/attribution assignment/cycles_given assignment/formats assignment/guarantees
-        assignment/longest_cycle assignment/loop_exponents assignment/masks assignment/metrics
-        assignment/precision_ratio assignment/printed_code assignment/printed_metrics assignment/recursion
+        assignment/longest_cycle assignment/loop_exponents assignment/loss_gradients assignment/masks
+        assignment/metrics assignment/precision_ratio assignment/printed_code assignment/printed_metrics
+        assignment/recursion
         codes/counterexample codes/first_descent codes/geometry codes/optimum codes/reference
         evaluation/cka_accuracy foundations/losses grounding/detection_costs ndim/arithmetic ndim/ascent
         ndim/blind_spots ndim/cube ndim/cubes ndim/distance ndim/einsum ndim/equivalence ndim/gradient
