@@ -299,7 +299,7 @@ NO_MIXED = {  # experiments that train and follow `device` in float32 with every
         assignment/network grounding/token_bags grounding/loss_variants grounding/proof_of_concept
         grounding/proof_of_concept_measures grounding/relations grounding/utilization ndim/james_stein""",
     "it fits a probe, no network": "grounding/runs_features",
-    "its heads take seconds": "codes/unseen codes/where_bits_go",
+    "its heads take seconds": "codes/balance codes/unseen codes/where_bits_go",
     "the sources' own data, whose numbers are to be met": "paper/heads paper/languages paper/six paper/sweep",
 }
 LEARNS = re.compile(
@@ -328,6 +328,7 @@ AS_THEY_ARE = {  # experiments that learn and are no larger with the profile gpu
     "evaluation/probes": "support vectors of scikit-learn on all the concepts that there are",
     "foundations/losses": "gradients of formulas, on a few points",
     "grounding/runs_features": "features that others train on",
+    "codes/balance": "its pairs are all that there are",
     "codes/unseen": "its pairs are all that there are",
     "codes/where_bits_go": "its pairs are all that there are",
     "grounding/two_worlds": "the night makes it larger, on the CPU",
