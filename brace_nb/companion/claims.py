@@ -26,7 +26,8 @@ REQUIRED = {"kind", "where", "says", "needs", "experiment", "verdict"}
 APART = ("paper",)  # profiles whose experiments are their own: those of the part of this name
 CONDITIONS = ("holds", "learned", "control", "power")  # fields that are true, false or undecided
 FIELDS = REQUIRED | {"unit", "tolerance", "why", "test", "measured", "no_null", "on_miss", "gain"}
-FIELDS |= {"headline", "same_as", *CONDITIONS}
+FIELDS |= {"headline", "title", "same_as", *CONDITIONS}
+_TITLE = 40  # letters, so that a title fits into a line of a picture
 
 # %% ../../nbs/7_companion/03_claims.ipynb #d8c59f28
 def is_number(row: dict) -> bool:
@@ -51,6 +52,7 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
     missing, unknown = sorted(REQUIRED - row.keys()), sorted(row.keys() - FIELDS)
     silent = row.get("kind") == "claim" and judged and "on_miss" not in row
     unmeasured = not (judged or repeats or row.get("verdict") == "not run")
+    title, headline = row.get("title", ""), "headline" in row
     told = row.keys() >= {"test", "holds", "measured"} or number or not judged
     faults = {
         f"lacks {missing}": missing,
@@ -67,6 +69,9 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
         "a row that no experiment measures is `not run`": unmeasured,
         "a row that repeats another (`same_as`) is measured by that one alone": repeats and judged,
         "`headline` is true, or left out": row.get("headline", True) is not True,
+        f"a headline, and no other row, has a `title` of at most {_TITLE} letters": not isinstance(title, str)
+        or bool(title) != headline
+        or len(title) > _TITLE,
     }
     found = [text for text, wrong in faults.items() if wrong]
     return found + [fault for name in (*CONDITIONS, "gain") if (fault := _expression_fault(row, name))]
