@@ -1761,6 +1761,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                    'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims._uncertain': ( '7_companion/claims.html#_uncertain',
                                                                                      'brace_nb/companion/claims.py'),
+                                           'brace_nb.companion.claims._untitled': ( '7_companion/claims.html#_untitled',
+                                                                                    'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims._within': ( '7_companion/claims.html#_within',
                                                                                   'brace_nb/companion/claims.py'),
                                            'brace_nb.companion.claims.gain_over_null': ( '7_companion/claims.html#gain_over_null',

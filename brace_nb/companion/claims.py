@@ -43,6 +43,13 @@ def _expression_fault(row: dict, name: str) -> str:
         return f"{name}: {error}"
     return f"the condition {row[name]!r} reads no value: it cannot fail" if lost else ""
 
+
+def _untitled(row: dict) -> bool:
+    "Is a headline without a short title, or has another row one?"
+    title, headline = row.get("title", ""), row.get("headline", True)
+    known = headline is True and isinstance(title, str)
+    return not known or bool(title) != ("headline" in row) or len(title) > _TITLE
+
 # %% ../../nbs/7_companion/03_claims.ipynb #9bf73bf1
 def row_faults(row: dict) -> list[str]:  # Empty when all is well
     "What is wrong with a row, in words."
@@ -52,7 +59,6 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
     missing, unknown = sorted(REQUIRED - row.keys()), sorted(row.keys() - FIELDS)
     silent = row.get("kind") == "claim" and judged and "on_miss" not in row
     unmeasured = not (judged or repeats or row.get("verdict") == "not run")
-    title, headline = row.get("title", ""), "headline" in row
     told = row.keys() >= {"test", "holds", "measured"} or number or not judged
     faults = {
         f"lacks {missing}": missing,
@@ -68,10 +74,7 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
         "a sentence has `test`, `holds` and `measured`": not told,
         "a row that no experiment measures is `not run`": unmeasured,
         "a row that repeats another (`same_as`) is measured by that one alone": repeats and judged,
-        "`headline` is true, or left out": row.get("headline", True) is not True,
-        f"a headline, and no other row, has a `title` of at most {_TITLE} letters": not isinstance(title, str)
-        or bool(title) != headline
-        or len(title) > _TITLE,
+        f"`headline` is true or left out; it has a `title` of up to {_TITLE} letters": _untitled(row),
     }
     found = [text for text, wrong in faults.items() if wrong]
     return found + [fault for name in (*CONDITIONS, "gain") if (fault := _expression_fault(row, name))]
