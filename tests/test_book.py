@@ -263,6 +263,22 @@ def test_no_id_and_no_name_ends_a_link_or_begins_a_tag(monkeypatch):
     assert tags[harmless] == tags[hostile] and len(tags[harmless]) > 20
 
 
+def test_the_finding_of_a_report_is_the_caption_and_its_alt_text_stays(monkeypatch):
+    sys.path.insert(0, str(ROOT / "nbs/_book"))
+    import notebook_pages
+
+    monkeypatch.setattr(notebook_pages, "width_of", lambda figure: "50%")
+    picture, command = (
+        "![Dots fall by 3 [2, 4].](../../figures/a/b.png)",
+        "[`make figures ONLY=a/b`](b.ipynb)",
+    )
+    page = notebook_pages.with_captions(f"{picture}\n\n*It falls.* {command}", {}, "")
+    figure, below = page.split(":::\n", 1)
+    assert ":alt: Dots fall by 3 [2, 4]." in figure and figure.endswith("\n\nIt falls.\n")
+    assert below.endswith(f"```\n\n{command}") and "It falls" not in below
+    assert notebook_pages.with_captions(picture, {}, "").count("Dots fall") == 2  # a lesson's caption
+
+
 def test_a_picture_without_paper_keeps_all_but_the_ground():
     sys.path.insert(0, str(ROOT / "nbs/_book"))
     import matplotlib.pyplot as plt

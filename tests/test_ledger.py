@@ -271,6 +271,10 @@ def test_the_order_of_the_questions():
         (dict(power="open('x')"), "power: a condition has names"),
         (dict(control=3), "control"),
         (dict(headline="yes"), "headline"),
+        (dict(headline=True), "has a `title`"),
+        (dict(title="it falls"), "has a `title`"),
+        (dict(headline=True, title="x" * 41), "has a `title`"),
+        (dict(headline=True, title=1), "has a `title`"),
         (dict(same_as="other.row"), "measured by that one alone"),
     ],
 )

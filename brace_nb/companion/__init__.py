@@ -28,7 +28,7 @@ __getattr__, __dir__, __all__ = lazy(
         "to_headlines to_index to_page to_text write_ledger"
     ),
     ledger_picture="to_picture",
-    worlds="LABELS WORLDS answers first_row fold group in_worlds margins to_worlds unfold",
+    worlds="WORLDS answers first_row fold group in_worlds margins to_worlds unfold",
     evidence="LONG evidence_by_row evidence_folder is_proven keep_evidence read_evidence",
     dependencies="code_closure code_digest imports lazy_table module_of",
     cells="code_cells parameters says",

@@ -26,7 +26,8 @@ REQUIRED = {"kind", "where", "says", "needs", "experiment", "verdict"}
 APART = ("paper",)  # profiles whose experiments are their own: those of the part of this name
 CONDITIONS = ("holds", "learned", "control", "power")  # fields that are true, false or undecided
 FIELDS = REQUIRED | {"unit", "tolerance", "why", "test", "measured", "no_null", "on_miss", "gain"}
-FIELDS |= {"headline", "same_as", *CONDITIONS}
+FIELDS |= {"headline", "title", "same_as", *CONDITIONS}
+_TITLE = 40  # letters, so that a title fits into a line of a picture
 
 # %% ../../nbs/7_companion/03_claims.ipynb #d8c59f28
 def is_number(row: dict) -> bool:
@@ -41,6 +42,13 @@ def _expression_fault(row: dict, name: str) -> str:
     except (ValueError, AttributeError) as error:
         return f"{name}: {error}"
     return f"the condition {row[name]!r} reads no value: it cannot fail" if lost else ""
+
+
+def _untitled(row: dict) -> bool:
+    "Is a headline without a short title, or has another row one?"
+    title, headline = row.get("title", ""), row.get("headline", True)
+    known = headline is True and isinstance(title, str)
+    return not known or bool(title) != ("headline" in row) or len(title) > _TITLE
 
 # %% ../../nbs/7_companion/03_claims.ipynb #9bf73bf1
 def row_faults(row: dict) -> list[str]:  # Empty when all is well
@@ -66,7 +74,7 @@ def row_faults(row: dict) -> list[str]:  # Empty when all is well
         "a sentence has `test`, `holds` and `measured`": not told,
         "a row that no experiment measures is `not run`": unmeasured,
         "a row that repeats another (`same_as`) is measured by that one alone": repeats and judged,
-        "`headline` is true, or left out": row.get("headline", True) is not True,
+        f"`headline` is true or left out; it has a `title` of up to {_TITLE} letters": _untitled(row),
     }
     found = [text for text, wrong in faults.items() if wrong]
     return found + [fault for name in (*CONDITIONS, "gain") if (fault := _expression_fault(row, name))]

@@ -106,7 +106,7 @@ def _entry(id: str, row: dict, record: dict, elsewhere: dict, proof: dict | None
     "A row of the ledger: what the source says, what we measured, the verdict of the two as they stand."
     entry = dict(id=id) | {key: row.get(key) for key in _SAID} | dict(accepted=row["verdict"])
     entry |= dict(text=None, verdict="not run")
-    entry |= {k: row[k] for k in ("under", "headline", "same_as") if k in row}
+    entry |= {k: row[k] for k in ("under", "headline", "title", "same_as") if k in row}
     entry |= {k: record.get(k) for k in _EMPTY}
     try:
         if proof is not None:
@@ -218,6 +218,7 @@ def to_text(rows: list[dict], says: bool = False) -> str:
             lines.append(f"{other['verdict']:10}    on {world:34}  {_short(_cell(other['text']))}")
         if says:
             unit = f" {r['unit']}" if r["unit"] else ""
+            lines += [f"{'':10}  {r['title']}:"] if "title" in r else []
             lines.append(f"{'':10}  {_short(_cell(r['says']) + unit, 150)} ({_cell(r['where'])})")
             if r.get("undecided_because"):
                 lines.append(f"{'':10}  {r['undecided_because']}")

@@ -52,12 +52,18 @@ def _null(row: dict) -> str:
     return "; ".join(c for c in _clauses(row.get("null_text") or "") if c not in told) or "the same"
 
 
-def _found(row: dict, with_null: bool = True) -> str:
+def _told(row: dict, words: str | None) -> str:
+    "What was measured, by a template of ours or by the row's."
+    return measured_text(dict(measured=words), row["measured"]) if words else row["text"]
+
+
+def _found(row: dict, with_null: bool = True, words: str | None = None) -> str:
     "What was measured, the same where the claim's cause is absent, and what second worlds say."
+    if not row["text"] or row["verdict"] == "not run":
+        return _cell(f"needs {row['needs']}")
     null = f"; null: {_null(row)}" if row.get("null_text") and with_null else ""
-    again = "".join(f"; on {world}: {other['text']}" for world, other in answers(row).items())
-    is_run = row["text"] and row["verdict"] != "not run"
-    return _cell(f"{row['text']}{null}{again}" if is_run else f"needs {row['needs']}")
+    again = "".join(f"; on {world}: {_told(other, words)}" for world, other in answers(row).items())
+    return _cell(f"{_told(row, words)}{null}{again}")
 
 
 def _waits(row: dict) -> str:
@@ -72,11 +78,15 @@ def _table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def _folded(title: str, rows: list[dict]) -> str:
-    "A table that opens on a click; nothing without rows."
-    if not rows:
-        return ""
-    return f"<details><summary>{title} ({len(rows)})</summary>\n\n{_table(rows)}\n\n</details>"
+def _titled(title: str, rows: list[dict]) -> str:
+    "A table below its title; nothing without rows."
+    return f"**{title} ({len(rows)})**\n\n{_table(rows)}" if rows else ""
+
+
+def _folded(title: str, parts: list[str]) -> str:
+    "What opens on a click."
+    inside = "\n\n".join(p for p in parts if p)
+    return f"<details><summary>{title}</summary>\n\n{inside}\n\n</details>"
 
 # %% ../../nbs/7_companion/14_source_reports.ipynb #360059da
 _HOW = {  # Verdict of a claim -> how a sentence says it
@@ -119,15 +129,16 @@ class SourceReport:
         facts: dict | None = None,  # Part -> figures; the committed ones when None
     ):
         every = read_rows(root() / "figures/claims.json") if rows is None else rows
-        self.rows = [r for r in every if r["source"] in sources]
+        known = load_claims() if rows is None else {}
+        told = {id: {k: r[k] for k in ("headline", "title") if k in r} for id, r in known.items()}
+        self.rows = [r | told.get(r["id"], {}) for r in every if r["source"] in sources]
         if not self.rows:
             known = ", ".join(dict.fromkeys(r["source"] for r in every))
             raise ValueError(f"the ledger has no source {', '.join(sources)}; it has {known}.")
-        flagged = {id for id, r in load_claims().items() if r.get("headline")} if rows is None else set()
-        self.flagged = [r for r in self.rows if r.get("headline") or r["id"] in flagged]
+        self.flagged = [r for r in self.rows if r.get("headline")]
         facts = read_facts(root() / "figures") if facts is None else facts
         self.figures = {name: about for part in facts.values() for name, about in part["figures"].items()}
-        self.shown = set()
+        self.shown, self.drawn = set(), set()  # Rows, figures
 
     def summary(self) -> Text:
         "The counts of the whole source."
@@ -144,50 +155,63 @@ class SourceReport:
 
     def headlines(
         self,
-        words: dict[str, str | tuple[str, str]],  # Id -> what the source says, or this and what we measured
+        words: dict[
+            str, str | tuple[str, str]
+        ],  # Id -> what the title leaves out, or this and what we measured
     ) -> Text:
-        "The statements that matter most, in our words, each with its verdict and what was measured."
-        found = self.flagged or [r for r in self.rows if r["id"] in words]
+        "The statements that matter most: title, verdict, more in our words, and what was measured."
         lines = []
-        for r in found:
-            ours = words.get(r["id"]) or f"\u201c{_cell(r['says'])}\u201d ({_cell(r['where'])})"
+        for r in self.flagged:
+            ours = words.get(r["id"], "")
             said, told = ours if isinstance(ours, tuple) else (ours, None)
             label = "Not run" if r["verdict"] == "not run" else "Measured"
-            text = measured_text(dict(measured=told), r["measured"]) if told else _found(r, with_null=False)
-            lines.append(f"- **{_badge(r)}**: {said} *{label}:* {text}.")
+            text = _found(r, with_null=False, words=told)
+            lead = f"- **{r['title'][0].upper()}{r['title'][1:]}** ({_badge(r)})."
+            lines.append(" ".join(filter(None, [lead, said, f"*{label}:* {text}."])))
         return Text("\n".join(lines))
 
     def section(
         self,
         *patterns: str,  # Of ids, with * and ?
-        figure: str | None = None,  # "" shows none; the one with most of the rows when None
+        figure: str | None = None,  # "" shows none; the one with most of the headlines when None
     ) -> Text:
-        "What the ledger says about a section of the source."
+        "A section of the source: the picture of a headline, and folded what the ledger says of each row."
         rows = self._chosen(patterns)
         if not rows:
             return Text("*Its statements stand in an earlier section.*")
         claims = [r for r in rows if r["kind"] == "claim" and r["verdict"] != "not run"]
         waits = [r for r in rows if r["verdict"] == "not run"]
         rest = [r for r in rows if r not in claims and r not in waits]
-        parts = [f"**What holds.** {verdict_sentence(rows, short=True)}", self._picture(rows, figure)]
-        parts += [_folded("Claims, one by one", claims)]
-        parts += [_folded("Arithmetic, definitions, corrections", rest)]
-        parts += [_folded("Not run here", waits), self._commands(rows), self._open(rows)]
-        return Text("\n\n".join(p for p in parts if p))
+        shown, folded = self._picture(self._best(rows) if figure is None else figure, rows)
+        parts = [folded, _titled("Claims", claims), _titled("Arithmetic, definitions, corrections", rest)]
+        parts += [_titled("Not run here", waits), self._open(rows), self._commands(rows)]
+        fold = _folded(f"<b>What holds.</b> {verdict_sentence(rows, short=True)}", parts)
+        return Text(f"{shown}\n\n{fold}" if shown else fold)
 
-    def _picture(self, rows: list[dict], figure: str | None) -> str:
-        "The figure that shows most of the rows."
-        ids = {r["id"] for r in rows}
-        count = {name: len(ids & set(about["claims"])) for name, about in self.figures.items()}
-        best = max(count, key=count.get, default="") if figure is None else figure
-        if not best or figure is None and not count[best]:
-            return ""
-        about = self.figures.get(best)
+    def _best(self, rows: list[dict]) -> str:
+        "The figure that shows most of the headlines among rows, then most of the rows; empty when none does."
+        ids, headlines = {r["id"] for r in rows}, {r["id"] for r in self.flagged}
+        fresh = {name: about for name, about in self.figures.items() if name not in self.drawn}
+        shows = {name: ids & set(about["claims"]) for name, about in fresh.items()}
+        best = max(shows, key=lambda name: (len(shows[name] & headlines), len(shows[name])), default="")
+        return best if shows.get(best) else ""
+
+    def _picture(self, figure: str, rows: list[dict]) -> tuple[str, str]:
+        "What stands open and what is folded: the picture of a headline with its finding, and all its words."
+        if not figure:
+            return "", ""
+        about = self.figures.get(figure)
         if about is None:
-            raise ValueError(f"no figure {best!r} is committed.")
-        alt = about["alt"].replace("\n", " ")
-        notebook = f"../experiments/{about['experiment']}.ipynb"
-        return f"![{alt}](../../figures/{best}.png)\n\n*{alt}* [How it was measured]({notebook})."
+            raise ValueError(f"no figure {figure!r} is committed.")
+        self.drawn.add(figure)
+        alt, experiment = about["alt"].replace("\n", " "), about["experiment"]
+        finding = " ".join(sentence for sentence, holds in about["says"].items() if holds) or alt
+        picture = f"![{alt}](../../figures/{figure}.png)"
+        how = f"[`make figures ONLY={experiment}`](../experiments/{experiment}.ipynb)"
+        asked = set(about["claims"]) & {r["id"] for r in rows if r in self.flagged}
+        if asked:
+            return f"{picture}\n\n*{finding}* {how}", f"**The picture in numbers.** {alt}"
+        return "", f"{picture}\n\n*{alt}* {how}"
 
     def _commands(self, rows: list[dict]) -> str:
         "What to type to measure the rows again."
@@ -204,10 +228,7 @@ class SourceReport:
             for r in rows
             if r["verdict"] == "undecided"
         ]
-        body = "\n".join(lines)
-        return (
-            f"<details><summary>Left open ({len(lines)})</summary>\n\n{body}\n\n</details>" if lines else ""
-        )
+        return "\n".join([f"**Left open ({len(lines)})**", "", *lines]) if lines else ""
 
     def rest(self) -> Text:
         "Rows that no section showed."

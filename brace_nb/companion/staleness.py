@@ -92,7 +92,15 @@ def _result_digests(experiment: Experiment) -> dict[str, str]:
     return found
 
 # %% ../../nbs/7_companion/07_staleness.ipynb #9cba05f4
-_UNREAD = ("says", "where", "test", "headline", "verdict", "under")  # told to a reader, or decided later
+_UNREAD = (
+    "says",
+    "where",
+    "test",
+    "headline",
+    "title",
+    "verdict",
+    "under",
+)  # told to a reader, or decided later
 
 
 def _row_digests(experiment: Experiment) -> dict[str, str]:

@@ -11,8 +11,8 @@ from .conditions import Interval, calculate, parse
 from .figures import PALETTE
 
 # %% auto #0
-__all__ = ['WORLDS', 'FIRST', 'LABELS', 'GROUPS', 'first_row', 'fold', 'unfold', 'answers', 'in_worlds', 'margins', 'group',
-           'finding', 'to_worlds']
+__all__ = ['WORLDS', 'FIRST', 'GROUPS', 'first_row', 'fold', 'unfold', 'answers', 'in_worlds', 'margins', 'group', 'finding',
+           'to_worlds']
 
 # %% ../../nbs/7_companion/04c_worlds.ipynb #fee45b69
 WORLDS = {"stamps": PALETTE["blue"], "glosses": PALETTE["green"]}  # End of an id -> color
@@ -86,42 +86,6 @@ def margins(
     return [Interval(*map(min, zip(*of))) for of in scaled]
 
 # %% ../../nbs/7_companion/04c_worlds.ipynb #a687004e
-LABELS = {
-    "brace.alignment": "alignment loss moves vectors to codes",
-    "brace.alignment.contrastive": "contrast alone does not push to corners",
-    "brace.alignment.detached": "detached targets bring vectors nearer",
-    "notes.erratum.E6": "RIS is no list of shared units",
-    "project.codes.untrained": "learned codes beat untrained ones",
-    "project.evaluation.probe_controls": "picture probe above all its controls",
-    "project.ndim.classes": "measures of one ranking, as proven",
-    "sbrace.appendix.linear_performance": "a linear head is much worse",
-    "sbrace.fig.class_bits": "half of the class names have one bit",
-    "sbrace.fig.loss": "heads learn, and over-fit early",
-    "sbrace.fig.matching_vs_random": "matching pairs are more alike",
-    "sbrace.fig.retrieval": "codes find less than floats, not nothing",
-    "sbrace.fig.sparsity": "97 % of the codes use 8 % of the bits",
-    "sbrace.hamming.unsuitable": "Hamming finds less than Jaccard",
-    "thesis.fig.3_10.geometry": "a product is not read by cosines",
-    "thesis.fig.3_17": "tokens are perpendicular to the end",
-    "thesis.fig.3_7": "text probes end very high",
-    "thesis.fig.6_7": "greedy by lead is nearest to the optimum",
-    "thesis.s2_2_1.rules": "pictures teach more than a rotation does",
-    "thesis.s2_3_4.logits": "large batches help by their logits",
-    "thesis.s3_1.cube_samples": "a cube needs fewer tuples than pairs",
-    "thesis.s3_1.fewer_samples": "pictures save tuples",
-    "thesis.s3_1.mlm": "grounded students beat hidden words",
-    "thesis.s3_1.pictures_alone": "pictures alone teach half of it",
-    "thesis.s3_1.teaches": "a student reaches half of its teacher",
-    "thesis.s3_2.gumbel_noise": "Gumbel noise finds the end of a text",
-    "thesis.s4_1_5.informs": "CKA sees what training does to layers",
-    "thesis.s4_2.transfer": "probes read unseen concepts",
-    "thesis.s4_3_2.einsum": "a product converges less than pairs",
-    "thesis.s4_4_1.clusters": "captions of one concept lie together",
-    "thesis.s6_5_3.nearly_perfect": "greedy by lead is nearly always perfect",
-    "thesis.s6_5_4.fp8_closer": "8 bits come closer to the optimum",
-    "thesis.s6_6_2.improvement": "LiSAScore improves on BERTScore",
-    "thesis.s7_2_2.distribution": "LiSAScore is less skewed",
-}
 GROUPS = {
     "alike": "Decided alike in both worlds",
     "other": "Decided otherwise in the second world",
@@ -171,12 +135,12 @@ def _text(x: float, y: float, words: str, look: str = "") -> str:
 
 
 def _line(y: float, row: dict, world: str, condition: str) -> str:
-    "A headline: its words, a dot for each world, both verdicts."
+    "A headline: its title, a dot for each world, both verdicts."
     other = row["worlds"][world]
     here, there = margins(condition, row["measured"], other["measured"])
     decided = [r["verdict"] != "undecided" for r in (row, other)]
     colors = FIRST[_first_world(row)], WORLDS[world]
-    drawn = [_text(_LABEL, y + 4, LABELS.get(row["id"], row["where"]), ' class="e"')]
+    drawn = [_text(_LABEL, y + 4, row["title"], ' class="e"')]
     drawn += [_dot(y - 2, here, colors[0], decided[0]), _dot(y + 3, there, colors[1], decided[1])]
     verdicts = zip((_FIRST, _SECOND), (row, other), colors)
     return "".join(drawn + [_text(x, y + 4, r["verdict"], f' fill="{color}"') for x, r, color in verdicts])

@@ -13,7 +13,10 @@ from sources import OWN_DATA, PARTS, ROOT, badges, cells_of, escaped, experiment
 from sources import verdict_class
 from sources import copy, put, reports, row_link, title_of, toctree
 
-_PICTURE = re.compile(r"^!\[([^\]]*)\]\(((?:\.\./)+figures/([^)]+)\.png)\)[ \t]*$", re.M)
+_PICTURE = re.compile(  # with the finding that a report has below it
+    r"^!\[((?:(?!\]\().)*)\]\(((?:\.\./)+figures/([^)]+)\.png)\)[ \t]*$(\n\n\*[^*]+\* (?=\[`make figures))?",
+    re.M,
+)
 CITE = " · [Cite](/cite.md)"
 NO_FIGURE = "It draws no figure; other experiments read what it computes."
 NEEDED = f"[the sources' own data](/nbs/{OWN_DATA}.ipynb)"
@@ -114,9 +117,7 @@ def as_text(cell: dict) -> list[dict]:
         row = dict(source=found[2], id=found[3])
         return f'<a class="{verdict_class(found[1])}" href="{row_link(row, "../../")}">{found[1]}</a>'
 
-    said = re.compile(r"^\*[^*]+\* (?=\[How it was measured\])", re.M)  # stands below the figure already
-    texts = [said.sub("", rows.sub(badge, text)) for text in texts]
-    return [markdown(f"{cell['id']}-{k}", text) for k, text in enumerate(texts)]
+    return [markdown(f"{cell['id']}-{k}", rows.sub(badge, text)) for k, text in enumerate(texts)]
 
 
 OF_FIGURE = dict(png="large", csv="numbers")  # what is linked below a figure
@@ -126,7 +127,7 @@ def with_captions(source: str, rows_of: dict[str, list[dict]], up: str) -> str:
     "Pictures that stand alone become figures whose caption is seen, with verdicts and numbers below."
 
     def figure(found: re.Match) -> str:
-        caption, path, name = found.groups()
+        alt, path, name, finding = found.groups()
         links = [
             f'<a href="{up}_static/figures/{linked(name)}.{k}">{word}</a>' for k, word in OF_FIGURE.items()
         ]
@@ -137,9 +138,9 @@ def with_captions(source: str, rows_of: dict[str, list[dict]], up: str) -> str:
             f'<span class="of-figure">{f"Counterpart of: {escaped(of)} · " if of else ""}{" · ".join(links)}'
         ]
         extra += [f"{badges(rows_of.get(name, []), up)}</span>"]
-        lines = [f":::{{figure}} {path}", f":alt: {plain(caption)}", f":width: {width_of(name)}"]
-        lines += ["", typeset(caption), ":::", ""]
-        return "\n".join([*lines, "```{raw} html", " ".join(extra), "```"])
+        lines = [f":::{{figure}} {path}", f":alt: {plain(alt)}", f":width: {width_of(name)}"]
+        lines += ["", typeset(finding.strip("\n* ") if finding else alt), ":::", ""]
+        return "\n".join([*lines, "```{raw} html", " ".join(extra), "```", *(["", ""] if finding else [])])
 
     return _PICTURE.sub(figure, source)
 
