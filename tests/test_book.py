@@ -310,6 +310,8 @@ def test_a_report_has_its_verdicts_and_every_page_its_notebook(pages):
     text = "\n".join("".join(c["source"]) for c in cells)
     assert text.count('<a class="verdict') >= 79 and "../../ledger/sbrace.html#sbrace.fig.retrieval" in text
     assert "SourceReport(" not in text
+    both = re.findall(r'<a class="verdict (\S+)" [^>]*>(\w+) [^<]* (?:both worlds|on \w+)</a>', text)
+    assert both and all(color == first for color, first in both)
     for path in (
         *LESSONS,
         *EXPERIMENTS,

@@ -111,7 +111,7 @@ def as_text(cell: dict) -> list[dict]:
     texts = ["".join(o.get("data", {}).get("text/markdown", "")) for o in cell.get("outputs", [])]
     if cell["cell_type"] != "code" or "#| echo: false" not in "".join(cell["source"]) or not any(texts):
         return [cell]
-    rows = re.compile(r"\[([a-z ]+)\]\((?:\.\./)+figures/claims/(\w+)\.md#([^)]+)\)")
+    rows = re.compile(r"\[([a-z ,]+)\]\((?:\.\./)+figures/claims/(\w+)\.md#([^)]+)\)")
 
     def badge(found: re.Match) -> str:
         row = dict(source=found[2], id=found[3])

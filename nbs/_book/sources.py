@@ -160,8 +160,8 @@ def linked(name: str) -> str:
 
 
 def verdict_class(verdict: str) -> str:
-    "The name of a verdict's color."
-    return f"verdict {verdict.replace(' ', '-')}"
+    "The name of a verdict's color; where two worlds are told, that of the first."
+    return f"verdict {re.match(r'not run|[a-z]+', verdict)[0].replace(' ', '-')}"
 
 
 def row_link(row: dict, up: str = "../") -> str:
