@@ -352,6 +352,34 @@ def hidden_figures(root: Path) -> list[Violation]:
     return found
 
 
+NOT_PORTABLE = ("torch.linalg.lstsq", "torch.linalg.solve_triangular")  # other bytes in another run
+RANDOM = re.compile(
+    r"torch\.(rand|randn|randint|randperm|normal|bernoulli|multinomial|(rand|randn|randint)_like)"
+    r"|torch\.nn\.(Linear|Embedding|Conv2d|MultiheadAttention|Transformer\w+)"
+    r"|np\.random\.(rand|randn|randint|permutation|normal|choice|shuffle)"
+)
+
+
+def unrepeatable(root: Path) -> list[Violation]:
+    "Lessons' code and experiments call nothing whose bytes change from run to run, and draw with a seed."
+    found = []
+    for path in notebooks(root):
+        sources = cells(root, path)
+        seeded = any("torch.manual_seed(" in source for _, source in sources)
+        for number, source in sources:
+            for node in ast.walk(ast.parse(source)):
+                if not isinstance(node, ast.Call):
+                    continue
+                name, place = ast.unparse(node.func), f"{path} [{number}]"
+                if name in NOT_PORTABLE:
+                    found.append(Violation("unrepeatable", part_of(path), place, name))
+                drawn = RANDOM.fullmatch(name) and all(k.arg != "generator" for k in node.keywords)
+                if path.parts[1] == "experiments" and drawn and not seeded:
+                    what = f"{name} without a generator or torch.manual_seed"
+                    found.append(Violation("unrepeatable", part_of(path), place, what))
+    return found
+
+
 RULES = (
     ruff,
     biome,
@@ -363,6 +391,7 @@ RULES = (
     deep_imports,
     experiment_code,
     hidden_figures,
+    unrepeatable,
 )
 
 

@@ -14,6 +14,7 @@ from house import (
     long_lines,
     long_modules,
     sizes,
+    unrepeatable,
 )
 
 from brace_nb.companion import root
@@ -26,6 +27,7 @@ RULES = [
     deep_imports,
     experiment_code,
     hidden_figures,
+    unrepeatable,
 ]
 
 
