@@ -44,7 +44,6 @@ REFUTED = {
     "brace.reference.batched": "The post's reference code does not take a batch of any shape, as it says.",
     "thesis.s2_1_5.batch_size": "Contrastive training does not need batches of more than two.",
     "thesis.fig.5_3": "The regions' shares do not tend to larger mask values with the batch size.",
-    "thesis.s5_7_5.truth_table": "The signs of a product of projected features are not those of the table.",
     "thesis.s5_5.quarter": "The rewritten variance takes a thousandth of the memory, not a quarter.",
     "thesis.s6_7_3.copying": "Copied rows do not fill an empty column of an assignment.",
 }
