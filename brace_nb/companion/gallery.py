@@ -49,6 +49,9 @@ def counterparts(
     return "; ".join(f"{source}, {', '.join(places)}" for source, places in found.items())
 
 # %% ../../nbs/7_companion/04a_gallery.ipynb #af7fea09
+_AGAIN = "../../RUNNING.md#with-another-parameter"
+
+
 def _entry(figure: str, facts: dict, caption: str, text: str, title: str, rows: dict) -> list[str]:
     "A figure of a page."
     name = figure.partition("/")[2]
@@ -58,12 +61,15 @@ def _entry(figure: str, facts: dict, caption: str, text: str, title: str, rows: 
     of = counterparts(facts["claims"], rows)
     lines = [f"## {name.replace('_', ' ')}", "", f"![{alt}]({name}.png)", ""]
     lines += [f"*Counterpart of: {of}.*", ""] * bool(of) + [words]
-    judged = " · ".join(
-        f"[{r['id']}](../claims/{r['source']}.md#{r['id']}) **{r['verdict']}**"
+    judged = [
+        f"- [{r['id']}](../claims/{r['source']}.md#{r['id']}) **{r['verdict']}**: {r['text']}"
         for r in (rows[id] for id in facts["claims"] if id in rows)
+    ]
+    source = (
+        f"From [{title}]({notebook}); numbers in [{name}.csv](../../data/numbers/{figure}.csv). Again: "
+        f"`make figures ONLY={facts['experiment']}`, or [with another parameter]({_AGAIN})."
     )
-    source = f"From [{title}]({notebook}); numbers in [{name}.csv](../../data/numbers/{figure}.csv)."
-    return [*lines, "", source, "", *([f"Ledger: {judged}", ""] if judged else [])]
+    return [*lines, "", source, "", *([*judged, ""] if judged else [])]
 
 # %% ../../nbs/7_companion/04a_gallery.ipynb #eab19423
 _FORM = dict(experiments={...: dict}, figures={...: dict(experiment=str, claims=list, files=dict)})
