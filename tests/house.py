@@ -361,7 +361,7 @@ RANDOM = re.compile(
 
 
 def unrepeatable(root: Path) -> list[Violation]:
-    "Lessons' code and experiments call nothing whose bytes change from run to run, and draw with a seed."
+    "Nothing is called whose bytes change from run to run, and experiments draw with a seed."
     found = []
     for path in notebooks(root):
         sources = cells(root, path)

@@ -1,5 +1,6 @@
 "How code looks in notebooks, package and tests, by the rules of `house.py`; `make test` runs ruff and biome."
 
+import json
 import shutil
 
 import pytest
@@ -103,3 +104,12 @@ def test_a_fault_of_a_script_is_found(tmp_path):
     found = {(v.place.rpartition(":")[0].rpartition("/")[2], v.what.split()[0]) for v in biome(tmp_path)}
     assert {name for name, _ in found} == {"bad.js", "bad.css"}
     assert len(found) == 4, found  # a loose comparison, an unknown property, and the layout of both
+
+
+def test_what_cannot_be_repeated_is_found(tmp_path):
+    source = "rest = torch.linalg.lstsq(a, b)\nx = torch.randn(3)\ny = torch.randn(3, generator=g)"
+    path = tmp_path / "nbs/experiments/codes/planted.ipynb"
+    path.parent.mkdir(parents=True)
+    cell = dict(cell_type="code", source=source, outputs=[], metadata={})
+    path.write_text(json.dumps(dict(cells=[cell])))
+    assert [v.what.split()[0] for v in unrepeatable(tmp_path)] == ["torch.linalg.lstsq", "torch.randn"]
