@@ -2069,6 +2069,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                             'brace_nb/companion/figure_sentences.py'),
                                                      'brace_nb.companion.figure_sentences._spread_faults': ( '7_companion/figure_sentences.html#_spread_faults',
                                                                                                              'brace_nb/companion/figure_sentences.py'),
+                                                     'brace_nb.companion.figure_sentences._unnamed_faults': ( '7_companion/figure_sentences.html#_unnamed_faults',
+                                                                                                              'brace_nb/companion/figure_sentences.py'),
                                                      'brace_nb.companion.figure_sentences._values': ( '7_companion/figure_sentences.html#_values',
                                                                                                       'brace_nb/companion/figure_sentences.py'),
                                                      'brace_nb.companion.figure_sentences._written': ( '7_companion/figure_sentences.html#_written',

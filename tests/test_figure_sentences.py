@@ -61,6 +61,17 @@ def test_what_the_picture_shows_is_in_its_numbers():
     assert faults == ["the picture shows 'SciPy', which its numbers lack"]
 
 
+def test_a_sentence_names_what_it_compares():
+    "codes/headline said 'a random rotation and its signs retrieve more' by a truth value; nobody saw what it needs."
+    table = pd.DataFrame(dict(method=["binary", "itq"], recall=[18.2, 22.9]))
+    fig = dots(["binary", "itq"], [18.2, 22.9])
+    assert sentence_faults(fig, "Two dots.", {"ITQ finds more.": True}, [table]) == [
+        "'ITQ finds more.' names nothing that it compares (`compares`); the picture shows ['binary', 'itq']"
+    ]
+    one = dots(["binary"], [18.2])
+    assert sentence_faults(one, "A dot.", {"Codes find some.": True}, [table]) == []
+
+
 def repeated(draw):
     "Faults of a picture of five runs of two methods."
     use_style()

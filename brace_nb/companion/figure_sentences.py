@@ -73,6 +73,15 @@ def _series_faults(sentence: str, series: tuple, texts: list[str], tables: list)
     unseen = sorted(left_out)
     return faults + [f"{w!r} is in the numbers beside {series[0]!r} and not in the picture" for w in unseen]
 
+
+def _unnamed_faults(sentence: str, texts: list[str], tables: list) -> list[str]:
+    "A sentence that names nothing, below a picture that shows several series of its numbers."
+    columns = [words for table in tables for words in _cells(table).values()]
+    shown = max(([w for w in sorted(words) if w and _written(w, texts)] for words in columns), key=len)
+    if len(shown) < 2:
+        return []
+    return [f"{sentence!r} names nothing that it compares (`compares`); the picture shows {shown}"]
+
 # %% ../../nbs/7_companion/01c_figure_sentences.ipynb #f1d00009
 def _spread_drawn(fig) -> bool:
     "Does the picture show bands, bars of error, or several dots at one place?"
@@ -151,12 +160,17 @@ def sentence_faults(
     "What a figure says against what it draws and what its numbers are."
     import matplotlib.text
 
-    texts = [_plain(t.get_text()) for t in fig.findobj(matplotlib.text.Text) if t.get_visible()]
+    drawn = [t for t in fig.findobj(matplotlib.text.Text) if t.get_visible()]
+    axes = {t for ax in fig.axes for t in (ax.title, ax.xaxis.label, ax.yaxis.label)}
+    texts = [_plain(t.get_text()) for t in drawn]
+    names = [_plain(t.get_text()) for t in drawn if t not in axes]
     faults = []
     for sentence, found in says.items():
         if isinstance(found, Compared):
             faults += _series_faults(sentence, found.series, [t for t in texts if t], tables)
             faults += _spread_faults(sentence, fig, tables)
+        else:
+            faults += _unnamed_faults(sentence, [t for t in names if t], tables)
     return faults + number_faults(" ".join([alt, *says]), tables)
 
 # %% ../../nbs/7_companion/01c_figure_sentences.ipynb #f1d00015
