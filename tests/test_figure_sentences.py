@@ -62,7 +62,7 @@ def test_what_the_picture_shows_is_in_its_numbers():
 
 
 def test_a_sentence_names_what_it_compares():
-    "codes/headline said 'a random rotation and its signs retrieve more' by a truth value; nobody saw what it needs."
+    "codes/headline compared signs of a rotation with the learned code and named neither."
     table = pd.DataFrame(dict(method=["binary", "itq"], recall=[18.2, 22.9]))
     fig = dots(["binary", "itq"], [18.2, 22.9])
     assert sentence_faults(fig, "Two dots.", {"ITQ finds more.": True}, [table]) == [
