@@ -176,7 +176,7 @@ def test_pages_are_what_their_notebooks_say():
 def test_readme_is_two_screens():
     text = (ROOT / "README.md").read_text()
     words = [w for w in re.sub(r"\]\([^)]*\)", "]", text).split() if re.search(r"\w", w)]
-    assert len(text.splitlines()) <= 100 and len(words) <= 700
+    assert len(text.splitlines()) <= 100 and len(words) <= 600
 
 
 def test_contents_list_every_lesson_and_experiment():
