@@ -1,6 +1,7 @@
 "Figures: what is a fault, what a figure may say, and that no published figure has a fault."
 
 import importlib
+import io
 import json
 import re
 import warnings
@@ -11,6 +12,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -22,11 +24,13 @@ from brace_nb.companion import (
     dots_by_seed,
     identifiers,
     lines_with_band,
+    number_faults,
     picture_faults,
     read_facts,
     root,
     save_figure,
     shades,
+    split_tables,
     style,
     use_style,
 )
@@ -414,3 +418,16 @@ def test_numbers_of_other_figures_are_no_times(path):
     name = f"{path.parent.name}/{path.stem}"
     head = re.split(r"[,_ ]", path.read_text().partition("\n")[0])
     assert name in SHOW_TIMES or not {"ms", "us", "seconds", "minutes"} & set(head)
+
+
+def committed_tables(name):
+    "The numbers of a published figure, read from its csv."
+    texts = split_tables((ROOT / f"data/numbers/{name}.csv").read_text()).values()
+    return [pd.read_csv(io.StringIO(t), index_col=0 if t.startswith(",") else None) for t in texts]
+
+
+def test_captions_recompute_from_the_committed_numbers_alone():
+    facts = published()
+    assert number_faults(facts["codes/balance"]["alt"] + " Or 12.34.", committed_tables("codes/balance"))
+    wrong = {name: number_faults(f["alt"], committed_tables(name)) for name, f in facts.items()}
+    assert {name: faults for name, faults in wrong.items() if faults} == {}
