@@ -2,10 +2,11 @@
 
     python data/film/build.py        # trains for 120 tiny steps (seconds on one core) and writes film.gif
 
-Rows are pictures, columns the English names of the same twelve concepts. A very small encoder learns 24
-concepts only, these twelve among them, by their names alone and undistorted, so that seconds are enough.
-Between the moments that the training keeps, the film fades from one matrix to the next; the colors have one
-scale for all moments.
+Rows are pictures, columns the English names of the same concepts: twelve that are learned and, apart from
+them, one that no training shows. A very small encoder learns 24 concepts only, these twelve among them, by
+their names alone and undistorted, so that seconds are enough; of the unseen one it knows nothing, and that is
+to be seen. Between the moments that the training keeps, the film fades from one matrix to the next; the
+colors have one scale for all moments.
 """
 
 import sys
@@ -16,7 +17,7 @@ from brace_nb.core import use_one_instruction_set
 use_one_instruction_set()
 
 import numpy as np  # noqa: E402
-from matplotlib import colormaps  # noqa: E402
+from matplotlib import colormaps, get_data_path  # noqa: E402
 from PIL import Image, ImageDraw, ImageFont  # noqa: E402
 
 from brace_nb.foundations import (  # noqa: E402
@@ -34,14 +35,16 @@ NAMES = (
     "red heart,cat,penguin,frog,palm tree,red apple,hot dog,tram,sailboat,rainbow,light bulb,package,key,owl,"
     "bicycle,teapot,strawberry,snowflake,umbrella,rocket,guitar,camera,shark,sunflower"
 )
-STEPS, EVERY, CELL, FADE, CONCEPTS = 120, 4, 20, 3, 24
+STEPS, EVERY, CELL, FADE, CONCEPTS = 120, 4, 22, 3, 24
+LEFT, TOP, GAP = 30, 84, 6  # Pixels for pictures, for words, and before what is unseen
 
 
 def chosen(emoji, count=12):
-    "The first concepts of the list that training shows."
+    "The first concepts of the list that training shows, and the first that it does not show."
     names = dict(zip(emoji.names("en"), emoji.ids()))
     train = set(emoji.ids("train").tolist())
-    return [int(names[n]) for n in NAMES.split(",") if names.get(n) in train][:count]
+    found = [int(names[n]) for n in NAMES.split(",") if n in names]
+    return [i for i in found if i in train][:count], next(i for i in found if i not in train)
 
 
 def few(emoji, ids):
@@ -55,9 +58,10 @@ def few(emoji, ids):
     return Tuples(emoji.concepts.loc[kept], texts, pictures, emoji.optional_kinds)
 
 
-def moments(emoji, ids):
-    "(Step, cosines of pictures and names) through a small training."
-    pictures, names, kept = emoji.images("noto", ids), emoji.names("en", ids), []
+def moments(emoji, ids, unseen):
+    "(Step, cosines of pictures and names) through a small training; the last row and column are unseen."
+    shown, kept = [*ids, unseen], []
+    pictures, names = emoji.images("noto", shown), emoji.names("en", shown)
 
     def keep(encoder):
         kept.append(encoder.encode_images(pictures) @ encoder.encode_texts(names).T)
@@ -78,40 +82,56 @@ def moments(emoji, ids):
     return list(zip(range(0, STEPS + 1, EVERY), kept))
 
 
-def frame(step, matrix, icons, low, high):
+def place(k, n):
+    "Where cell k begins; what is unseen lies apart."
+    return k * CELL + GAP * (k == n - 1)
+
+
+def word(name, font):
+    "A name that is read from below."
+    page = Image.new("RGB", (TOP - 6, CELL), "white")
+    ImageDraw.Draw(page).text((0, CELL // 2), name, fill="black", font=font, anchor="lm")
+    return page.rotate(90, expand=True)
+
+
+def frame(step, matrix, icons, words, low, high):
     "One picture of the film."
-    colors = (colormaps["cividis"](np.clip((matrix - low) / (high - low), 0, 1))[..., :3] * 255).astype(
-        np.uint8
-    )
-    squares = colors.repeat(CELL, 0).repeat(CELL, 1)
-    n, edge = len(matrix), CELL + 8
-    page = Image.new("RGB", (edge + n * CELL + 8, edge + n * CELL + 26), "white")
-    page.paste(Image.fromarray(squares), (edge, edge))
+    colors = (255 * colormaps["cividis"](np.clip((matrix - low) / (high - low), 0, 1))[..., :3]).astype(int)
+    n, font = len(matrix), ImageFont.truetype(f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf", 11)
+    width = place(n, n) + CELL + GAP
+    page = Image.new("RGB", (LEFT + width, TOP + width + 18), "white")
     draw = ImageDraw.Draw(page)
-    for k, icon in enumerate(icons):
-        page.paste(icon, (3, edge + k * CELL + 2))
-        page.paste(icon, (edge + k * CELL + 2, 3))
-    right = (matrix.argmax(1) == np.arange(n)).sum()
-    words = f"step {step}: {right} of {n} pictures find their name"
-    draw.text((edge, edge + n * CELL + 6), words, fill="black", font=ImageFont.load_default(11))
+    for i in range(n):
+        page.paste(icons[i], (LEFT - 22, TOP + place(i, n) + 2))
+        page.paste(word(words[i], font), (LEFT + place(i, n), 0))
+        for j in range(n):
+            x, y = LEFT + place(j, n), TOP + place(i, n)
+            draw.rectangle((x, y, x + CELL - 1, y + CELL - 1), fill=tuple(colors[i, j]))
+    right = matrix.argmax(1) == np.arange(n)
+    said = f"step {step}: {right[:-1].sum()} of {n - 1} pictures find their name;"
+    draw.text((LEFT, TOP + width - 14), said, fill="black", font=font)
+    said = f"the unseen one {'does' if right[-1] else 'does not'}"
+    draw.text((LEFT, TOP + width + 1), said, fill="black", font=font)
     return page
 
 
 def main():
     emoji = load_emoji()
-    ids = chosen(emoji)
-    icons = [Image.fromarray(p).resize((16, 16)) for p in on_background(emoji.images("noto", ids, 64))]
-    kept = moments(emoji, ids)
+    ids, unseen = chosen(emoji)
+    shown = [*ids, unseen]
+    icons = [Image.fromarray(p).resize((18, 18)) for p in on_background(emoji.images("noto", shown, 64))]
+    kept = moments(emoji, ids, unseen)
     low, high = np.quantile(kept[-1][1], 0.05), np.median(np.diag(kept[-1][1]))
+    look = icons, emoji.names("en", shown), low, high
     frames = []
     for (step, a), (_, b) in zip(kept, kept[1:]):
-        frames += [frame(step, a + (b - a) * t / FADE, icons, low, high) for t in range(FADE)]
-    frames += [frame(*kept[-1], icons, low, high)] * 15
+        frames += [frame(step, a + (b - a) * t / FADE, *look) for t in range(FADE)]
+    frames += [frame(*kept[-1], *look)] * 15
     scale = Image.fromarray((colormaps["cividis"](np.arange(256))[None, :, :3] * 255).astype(np.uint8))
     sample = Image.new("RGB", (frames[-1].width, frames[-1].height * 2), "white")
     sample.paste(frames[-1], (0, 0))
     sample.paste(scale.resize((frames[-1].width, frames[-1].height)), (0, frames[-1].height))
-    palette = sample.quantize(128)
+    palette = sample.quantize(256)
     frames = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
     path = HERE / "film.gif"
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=90, loop=0, optimize=True)
