@@ -70,13 +70,13 @@ def readme(
     return f"<!-- generated from {notebook} by `make readme` -->\n" + text.strip() + "\n"
 
 # %% ../../nbs/7_companion/15_pages.ipynb #0042bb57
-def _words(cell: dict) -> list:
-    "The texts that a cell has put out; warnings come and go with the machine."
+def _words(cell: dict) -> str:
+    "What a cell has put out in words; warnings come and go with the machine, and break a text in two."
     outputs = [o for o in cell.get("outputs", []) if o.get("name") != "stderr"]
     data = [o.get("data", {}) for o in outputs]
     texts = [o.get("text", "") for o in outputs]
     texts += [d.get("text/markdown") or d.get("text/plain", "") for d in data if "image/png" not in d]
-    return [text for text in map("".join, texts) if text]
+    return "".join(map("".join, texts))
 
 # %% ../../nbs/7_companion/15_pages.ipynb #bbba4207
 def stale_pages() -> dict[Path, dict]:
