@@ -11,7 +11,7 @@ from itertools import combinations
 SMALLEST = 6.5  # Points; below this nobody reads a figure in a column
 
 # %% auto #0
-__all__ = ['SMALLEST', 'identifiers', 'layout_kept', 'drawn_in', 'picture_faults']
+__all__ = ['SMALLEST', 'identifiers', 'layout_kept', 'laid_out', 'drawn_in', 'drawn_faults', 'picture_faults']
 
 # %% ../../nbs/7_companion/01b_figure_checks.ipynb #c4ef2713
 _IDENTIFIER = re.compile(r"[A-Za-z0-9]_[A-Za-z0-9]|\d\^\d|\b(lambda|beta|rho|sigma)\b")
@@ -55,20 +55,22 @@ def layout_kept(
 
 
 @contextmanager
-def _drawn(fig):
-    "A figure drawn as it is saved; yields what measures its texts."
+def laid_out(
+    fig,  # A matplotlib figure
+):
+    "Inside, every artist has its place, as in a saved png; yields the canvas to draw on."
     from matplotlib import rcParams
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.layout_engine import PlaceHolderLayoutEngine
 
     dpi, before = fig.dpi, fig.canvas
     if rcParams["savefig.dpi"] != "figure":
         fig.dpi = rcParams["savefig.dpi"]
     canvas = FigureCanvasAgg(fig)
-    for _ in range(1 if isinstance(fig.get_layout_engine(), PlaceHolderLayoutEngine) else 2):
-        fig.draw_without_rendering()  # the first gives a layout its sizes, as when a figure is saved
+    if fig.get_layout_engine():
+        fig.get_layout_engine().execute(fig)
     try:
-        yield canvas.get_renderer()
+        with layout_kept(fig):
+            yield canvas
     finally:
         fig.dpi = dpi
         fig.set_canvas(before)
@@ -313,11 +315,20 @@ def _stretched(fig, renderer) -> list[str]:
     return found
 
 # %% ../../nbs/7_companion/01b_figure_checks.ipynb #f1c0a007
+def drawn_faults(
+    fig,  # A figure that was drawn
+    renderer,  # What it was drawn with
+) -> list[str]:
+    "What `picture_faults` finds, without drawing the figure again."
+    texts = _texts(fig)
+    faults = identifiers([t.get_text() for t in texts]) + _small(texts)
+    faults += _places(fig, texts, renderer) + _hidden(fig, renderer) + _struck(fig, renderer)
+    faults += _looks_like_data(fig, renderer) + _stretched(fig, renderer)
+    return faults + _joined(fig) + _bent(fig) + _log_bars(fig)
+
+
 def picture_faults(fig) -> list[str]:  # Empty when all is well
     "What a reader would stumble over, as far as a program can see it."
-    with _drawn(fig) as renderer:
-        texts = _texts(fig)
-        faults = identifiers([t.get_text() for t in texts]) + _small(texts)
-        faults += _places(fig, texts, renderer) + _hidden(fig, renderer) + _struck(fig, renderer)
-        faults += _looks_like_data(fig, renderer) + _stretched(fig, renderer)
-        return faults + _joined(fig) + _bent(fig) + _log_bars(fig)
+    with laid_out(fig) as canvas:
+        fig.draw_without_rendering()
+        return drawn_faults(fig, canvas.get_renderer())

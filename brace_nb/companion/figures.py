@@ -14,7 +14,7 @@ from pathlib import Path
 from ..core.files import write_atomic
 from ..core.registry import Entry
 from .figure_sentences import Compared, sentence_faults
-from .figure_checks import identifiers, layout_kept, picture_faults
+from .figure_checks import drawn_faults, identifiers, laid_out
 from .folders import run_facts, run_folder
 
 # %% auto #0
@@ -124,20 +124,19 @@ def _numbered_clips(svg: bytes, name: str) -> bytes:
     return svg
 
 
-def _picture(fig, kind: str, **metadata) -> bytes:
-    buffer = io.BytesIO()
-    fig.savefig(buffer, format=kind, metadata=metadata)
-    return buffer.getvalue()
-
-
-def _pictures(name: str, fig) -> dict[str, bytes]:
-    "File name -> png and svg, of one layout."
+def _pictures(name: str, fig) -> tuple[dict[str, bytes], list[str]]:
+    "File name -> png and svg, of one layout, and what is wrong with it: a drawing for each and no more."
     import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    png = _picture(fig, "png", Software=None)
-    with layout_kept(fig), mpl.rc_context({"svg.hashsalt": name}):
-        svg = _picture(fig, "svg", Date=None, Creator=None)
-    return {f"{name}.png": png, f"{name}.svg": _numbered_clips(svg, name)}
+    png, svg = io.BytesIO(), io.BytesIO()
+    with laid_out(fig) as canvas:
+        canvas.print_png(png, metadata=dict(Software=None))
+        faults = drawn_faults(fig, canvas.get_renderer())
+        with mpl.rc_context({"svg.hashsalt": name}):
+            FigureCanvasSVG(fig).print_svg(svg, metadata=dict(Date=None, Creator=None))
+    files = {f"{name}.png": png.getvalue(), f"{name}.svg": _numbered_clips(svg.getvalue(), name)}
+    return files, faults
 
 # %% ../../nbs/7_companion/01_figures.ipynb #0b774599
 def _check_figure(fig, name: str, data, alt: str) -> None:
@@ -156,14 +155,13 @@ def _check_figure(fig, name: str, data, alt: str) -> None:
         raise ValueError(f"{name}: data must be the numbers that are plotted; got None.")
 
 # %% ../../nbs/7_companion/01_figures.ipynb #8effd129
-def _told(fig, name: str, alt: str, says: dict, tables: list) -> dict:
+def _told(fig, name: str, alt: str, says: dict, tables: list, faults: list[str]) -> dict:
     "Alternative text, findings, and what is wrong with a figure that can be saved all the same."
     unseen = sentence_faults(fig, alt, says, tables)
     says = {s: found.holds if isinstance(found, Compared) else bool(found) for s, found in says.items()}
     alt = " ".join([alt, *(sentence for sentence, holds in says.items() if holds)])
     denied = [f"the numbers deny {sentence!r}" for sentence, holds in says.items() if not holds]
-    with layout_kept(fig):  # it is checked as it was saved
-        faults = picture_faults(fig) + identifiers([alt]) + denied + unseen
+    faults = faults + identifiers([alt]) + denied + unseen
     for fault in faults:
         warnings.warn(f"{name}: {fault}", stacklevel=3)
     return dict(alt=alt, says=says, faults=faults)
@@ -180,15 +178,15 @@ def save_figure(
 ) -> Path:  # The png
     "Save a figure as png and svg with its numbers and its facts; same inputs, same bytes."
     _check_figure(fig, name, data, alt)
-    files = _tables(name, data) | _pictures(name, fig)
+    pictures, faults = _pictures(name, fig)
+    files = _tables(name, data) | pictures
     folder = run_folder() / "figures"
     for file, content in files.items():
         write_atomic(folder / file, content)
     digests = {file: hashlib.sha256(content).hexdigest() for file, content in sorted(files.items())}
     facts = dict(figure=name, claims=list(claims), deterministic=deterministic)
-    facts |= (
-        _told(fig, name, alt, says or {}, list(_frames(data).values())) | run_facts() | dict(files=digests)
-    )
+    facts |= _told(fig, name, alt, says or {}, list(_frames(data).values()), faults)
+    facts |= run_facts() | dict(files=digests)
     text = json.dumps(facts, indent=1, ensure_ascii=False, sort_keys=True)
     write_atomic(folder / f"{name}.json", text + "\n")
     fig.shown = base64.b64encode(files[f"{name}.png"]).decode()  # a run shows it without drawing it again
