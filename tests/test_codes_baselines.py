@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 
+from brace_nb.codes.quantizers import nearest_centers
 from brace_nb.codes import (
     ProductQuantizer,
     itq_rotation,
@@ -170,3 +171,16 @@ def test_centers_are_those_of_faiss_in_one_call(pieces):
     assert np.isclose(own.restored(x), expected, atol=1e-4).mean() > 0.99
     error, known = (np.square(y - x).mean() for y in (own.restored(x), expected))
     assert abs(error / known - 1) < 1e-3
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 2), (2100, 4, 6), (7, 1, 16)])
+def test_nearest_centers_are_those_of_all_distances(shape):
+    n, pieces, d = shape
+    draw = np.random.default_rng(n)
+    x = draw.integers(-3, 4, size=(n, pieces * d)).astype(np.float32)  # with ties
+    centers = draw.integers(-3, 4, size=(pieces, 256, d)).astype(np.float32)
+    found = nearest_centers(x, centers)
+    for i in range(0, n, 97):
+        for p in range(pieces):
+            away = [((x[i, p * d : (p + 1) * d].astype(float) - c) ** 2).sum() for c in centers[p]]
+            assert found[i, p] == int(np.argmin(away))  # of equal ones the first

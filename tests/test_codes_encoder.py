@@ -489,3 +489,19 @@ def test_encode_names_the_modality():
     ).all()
     with pytest.raises(ValueError, match="one of image, text"):
         encoder.encode(x, "audio")
+
+
+@pytest.mark.parametrize("dim, numbers", [(8, 8), (32, 16)])
+def test_product_quantization_trains_as_many_numbers_as_bits_or_features(dim, numbers):
+    x = np.random.default_rng(0).normal(size=(300, 16)).astype(np.float32)
+    pairs = np.repeat(np.arange(300)[:, None], 2, 1)
+    model = CodeEncoder.preset("pq", dim=dim, epochs=1).fit(x, x, pairs)
+    assert model.embed_images(x).shape == (300, numbers)
+    assert model.encode_images(x).shape == (300, dim // 8)
+    assert model.recall(x, x) > 0.05  # 1 / 300 by chance
+
+
+def test_fewer_rows_than_bits_keep_their_numbers():
+    x = np.random.default_rng(0).normal(size=(300, 512)).astype(np.float32)
+    model = CodeEncoder.preset("pq", dim=512, epochs=0).fit(x, x, np.repeat(np.arange(300)[:, None], 2, 1))
+    assert model.embed_images(x).shape == (300, 512)

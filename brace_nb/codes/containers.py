@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .few_bits import project
 from .packing import pack, pack_ternary, unpack, unpack_ternary
-from .quantizers import ProductQuantizer
+from .quantizers import ProductQuantizer, nearest_centers
 from .rotation_heads import pass_through
 from .similarity import hamming_similarity, jaccard, ternary_jaccard
 from ..core import Entry, Registry, checked, floats, integers, size
@@ -201,8 +201,12 @@ def _turned(q, book):
 def _nearest_centers(x, most=None, book=None):
     if most is not None:
         raise ValueError(f"a budget of bits is for corners; got container='pq' and most={most}.")
+    rows = _turned(x.reshape(-1, x.shape[-1]), book)
+    if not x.is_cuda:
+        found = nearest_centers(rows.flatten(1).detach().float().numpy(), book["centers"].float().numpy())
+        return torch.from_numpy(found).reshape(*x.shape[:-1], -1)
     squares, found = book["centers"].square().sum(-1), []
-    for part in _turned(x.reshape(-1, x.shape[-1]), book).split(1024):
+    for part in rows.split(1024):
         products = torch.bmm(part.transpose(0, 1), book["centers"].transpose(1, 2))  # (bytes, n, 256)
         found.append((squares[:, None] - 2 * products).argmin(-1).T.to(torch.uint8))
     return torch.cat(found).reshape(*x.shape[:-1], -1)

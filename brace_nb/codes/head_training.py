@@ -199,8 +199,8 @@ class RotationStart(HeadStart):
         return self._heads(maps, rotation, sharpness, encoder).to(images.device), rows
 
     def _rotation(self, rows, encoder, space_of):
-        "An untrained encoder of as many bits and this seed has it already; numbers start where they are."
-        if encoder.kept.learn is not None:
+        "An untrained encoder of as many bits and this seed has it; numbers are as many as bits, if there are."
+        if encoder.kept.learn is not None and encoder.dim > min(rows.shape):
             return torch.eye(rows.shape[1], device=rows.device)
         if space_of is not None and not space_of.history:
             known = space_of.heads["image"][1].rotation.detach()

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from .estimators import Transformer, fitting_matrix, not_fitted
-from ..core import array, check_finite, checked, ids, seed, size
+from .similarity import row_parts
+from ..core import array, check_finite, checked, ids, parallel_map, seed, size
 from ..core.arguments import within
 
 # %% auto #0
-__all__ = ['balanced_directions', 'ProductQuantizer', 'PrincipalBytes']
+__all__ = ['balanced_directions', 'nearest_centers', 'ProductQuantizer', 'PrincipalBytes']
 
 # %% ../../nbs/2_codes/08a_quantizers.ipynb #e4f911eb
 def balanced_directions(
@@ -32,17 +33,36 @@ def balanced_directions(
     return np.ascontiguousarray(directions[:, ::-1][:, np.concatenate(dealt)], np.float32)
 
 # %% ../../nbs/2_codes/08a_quantizers.ipynb #4fe6cca4
+def nearest_centers(
+    x: np.ndarray,  # Rows in the coordinates of the centers, float32 (n, F)
+    centers: np.ndarray,  # float32 (pieces, 256, F / pieces)
+) -> np.ndarray:  # uint8 (n, pieces)
+    "The number of the nearest center of each piece of a row, of equal ones the first."
+    from brace_nb.codes.float_kernels import number_pieces
+
+    columns = np.ascontiguousarray(centers.transpose(0, 2, 1))
+    out = np.empty((len(x), len(centers)), np.uint8)
+    parallel_map(lambda p: number_pieces(x[slice(*p)], columns, out[slice(*p)]), row_parts(len(x), 1024))
+    return out
+
+
+def _centers(quantizer):
+    "The centers of faiss, (pieces, 256, F / pieces)."
+    import faiss
+
+    return faiss.vector_to_array(quantizer.centroids).reshape(quantizer.M, quantizer.ksub, quantizer.dsub)
+
+
 def _improve(centers, x):
     "One step of k-means for all pieces: a center moves to the mean of its rows, or stays without any."
     import faiss
 
-    pieces, features = centers.M, centers.d
-    number = centers.compute_codes(x).astype(np.int64) + 256 * np.arange(pieces)  # of all pieces' centers
+    pieces, features, before = centers.M, centers.d, _centers(centers)
+    number = nearest_centers(x, before).astype(np.int64) + 256 * np.arange(pieces)  # of all pieces' centers
     rows = np.bincount(number.ravel(), minlength=256 * pieces)[:, None]
     entry = np.repeat(number, centers.dsub, 1) * centers.dsub + np.arange(features) % centers.dsub
     total = np.bincount(entry.ravel(), x.ravel(), 256 * features).reshape(256 * pieces, -1)
-    before = faiss.vector_to_array(centers.centroids).reshape(total.shape)
-    after = np.where(rows > 0, total / np.maximum(rows, 1), before).astype(np.float32)
+    after = np.where(rows > 0, total / np.maximum(rows, 1), before.reshape(total.shape)).astype(np.float32)
     faiss.copy_array_to_vector(after.ravel(), centers.centroids)
 
 # %% ../../nbs/2_codes/08a_quantizers.ipynb #d9a8aec7
@@ -132,12 +152,8 @@ class ProductQuantizer(_Quantizer):
 
     def learned(self) -> tuple:  # Rotation (F, F), centers (pieces, 256, F / pieces), float32
         "What `fit` has found."
-        import faiss
-
-        features, pieces = self._centers.d, self.pieces
-        centers = faiss.vector_to_array(self._centers.centroids).reshape(pieces, 256, features // pieces)
-        turn = np.eye(features, dtype=np.float32) if self._rotation is None else self._rotation
-        return turn, centers
+        turn = np.eye(self._centers.d, dtype=np.float32) if self._rotation is None else self._rotation
+        return turn, _centers(self._centers)
 
     def turned(
         self,
@@ -149,8 +165,7 @@ class ProductQuantizer(_Quantizer):
 
     def encode(self, x) -> np.ndarray:  # Numbers of centers, uint8 (n, pieces)
         "Codes of rows (n, F)."
-        turned = self.turned(x)
-        return self._centers.compute_codes(turned)
+        return nearest_centers(self.turned(x), _centers(self._centers))
 
     @checked(codes=ids("n bytes"))
     def decode(self, codes) -> np.ndarray:  # Rows of centers (n, F)
