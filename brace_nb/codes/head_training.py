@@ -199,7 +199,7 @@ class RotationStart(HeadStart):
         return self._heads(maps, rotation, sharpness, encoder).to(images.device), rows
 
     def _rotation(self, rows, encoder, space_of):
-        "An untrained encoder of as many bits and this seed has it; numbers are as many as bits, if there are."
+        "An untrained encoder of as many bits and this seed has it; numbers are as many as bits, at most."
         if encoder.kept.learn is not None and encoder.dim > min(rows.shape):
             return torch.eye(rows.shape[1], device=rows.device)
         if space_of is not None and not space_of.history:
