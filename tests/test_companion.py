@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from brace_nb.companion.publishing import refused
 from brace_nb.companion import (
     Experiment,
     artifacts,
@@ -396,7 +397,7 @@ def test_missing_checkout_says_what_was_expected(tmp_path, monkeypatch):
 # --- publishing
 
 
-def finished(project, name, figures, seconds=1.0, timed=False, **inputs):
+def finished(project, name, figures, seconds=1.0, timed=False, faults=(), **inputs):
     "A finished run that saved these figures: name -> {table: csv}."
     e = Experiment(name, project / "none.ipynb", "cpu", dict(rows=3), [], [])
     out = e.folder / "out/figures"
@@ -406,6 +407,7 @@ def finished(project, name, figures, seconds=1.0, timed=False, **inputs):
         made = {f"{figure}.png": b"png of " + figure.encode(), f"{figure}.svg": b"svg"}
         made |= {f"{figure}.{key}.csv" if key else f"{figure}.csv": t.encode() for key, t in tables.items()}
         facts = dict(figure=figure, alt="A line.", claims=[], deterministic=not timed, experiment=name)
+        facts |= dict(faults=list(faults))
         facts |= dict(profile="cpu", parameters=e.values, inputs=inputs, files=dict.fromkeys(made, "digest"))
         made[f"{figure}.json"] = json.dumps(facts).encode()
         for file, content in made.items():
@@ -448,6 +450,16 @@ def test_a_figure_that_another_experiment_took_over_stays(project):
     facts = read_facts(project / "figures")["p"]
     assert facts["figures"]["p/fig"]["experiment"] == "p/new" and set(facts["experiments"]) == {"p/new"}
     assert (project / "figures/p/fig.png").exists()
+
+
+def test_figures_with_a_fault_leave_the_last_good_ones(project):
+    good, bad = {"": "x\n1\n"}, {"": "x\n2\n"}
+    publish(finished(project, "p/e", {"p/fig": good}))
+    e = finished(project, "p/e", {"p/fig": bad}, faults=["the legend of 'a' lies on data"])
+    assert publish(e) == [] and refused(e) == ["p/fig: the legend of 'a' lies on data"]
+    assert (project / "data/numbers/p/fig.csv").read_text() == good[""]
+    mended = finished(project, "p/e", {"p/fig": bad})
+    assert "p/fig.csv" in publish(mended) and refused(mended) == []
 
 
 def test_damaged_results_are_not_published(project):

@@ -152,6 +152,17 @@ def published(folder, *kinds):
     return {p.name: p.read_bytes() for p in paths}
 
 
+def test_a_picture_that_its_numbers_deny_leaves_the_last_good_one(project):
+    assert run(project, "--only", "two/b").returncode == 0
+    before = (project / "figures/two/b.png").read_bytes()
+    edit(project / "nbs/experiments/two/b.ipynb", 'value.\\")', 'value.\\", says={\\"It falls.\\": False})')
+    edit(project / "nbs/experiments/two/b.ipynb", "triple(value)", "triple(value) + 1")
+    refused = run(project, "--only", "two/b")
+    assert refused.returncode == 1 and "two/b: the numbers deny 'It falls.'" in refused.stdout
+    assert (project / "figures/two/b.png").read_bytes() == before
+    assert run(project, "--only", "two/b").returncode == 1  # until it is mended
+
+
 def test_runs_what_is_stale_and_nothing_else(project):
     first = run(project)
     assert first.returncode == 0, first.stdout + first.stderr

@@ -179,6 +179,15 @@ def _say_ledger(rows: list[dict], chosen: dict, profile: str, only: str, say) ->
     return wrong
 
 
+def _say_refused(chosen: dict[str, Experiment], say) -> bool:
+    "Figures that are not published, and why. Are there any?"
+    made = [e for e in chosen.values() if result_of(e) and not damaged(e)]
+    found = [(e.name, fault) for e in made for fault in publishing.refused(e)]
+    for name, fault in found:
+        say(f"  ! {fault}. The last good pictures of {name} stay; mend its cell and run again.", flush=True)
+    return bool(found)
+
+
 def _say_broken(broken: dict[str, str], say) -> None:
     "Notebooks that cannot run; the others go on."
     for name, why in broken.items():
@@ -242,7 +251,8 @@ def _report(rows, reasons, chosen, broken, profile, only, code, strict, say) -> 
         rest = "The other figures are up to date; the last good ones of these are still in place."
         say(f"not finished: {', '.join(failed)}. {rest}", flush=True)
     _say_broken(broken, say)
-    return code or int(bool(broken)) or (3 if strict and wrong else 0)
+    refused = _say_refused(chosen, say)
+    return code or int(bool(broken) or refused) or (3 if strict and wrong else 0)
 
 # %% ../../nbs/7_companion/11_engine.ipynb #f314e281
 def make(

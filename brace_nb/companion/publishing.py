@@ -18,7 +18,7 @@ from .staleness import damaged, result_of
 
 # %% auto #0
 __all__ = ['join_tables', 'split_tables', 'saved_facts', 'figure_files', 'keeps_times', 'pinned', 'own_bytes', 'stays_apart',
-           'publish', 'forget_lost', 'collect']
+           'refused', 'publish', 'forget_lost', 'collect']
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #9dbe05cb
 _TITLE = "# table: "
@@ -150,6 +150,14 @@ def stays_apart(experiment: Experiment) -> bool:
     "Is a result not to be published over the committed one?"
     return experiment.profile == "cpu" and not os.environ.get("KEEP") and bool(own_bytes(experiment))
 
+
+def refused(experiment: Experiment) -> list[str]:  # "part/name: what is wrong with it"
+    "Figures that contradict their numbers or cannot be read: they do not take the place of committed ones."
+    if experiment.profile != "cpu" or stays_apart(experiment):
+        return []
+    saved = saved_facts(experiment)
+    return [f"{figure}: {fault}" for figure, facts in saved.items() for fault in facts["faults"]]
+
 # %% ../../nbs/7_companion/09_publishing.ipynb #a23e6408
 def publish(experiment: Experiment) -> list[str]:  # Files that changed
     "Copy an experiment's figures to their place; those it no longer makes are deleted."
@@ -159,7 +167,7 @@ def publish(experiment: Experiment) -> list[str]:  # Files that changed
             f"the results of {experiment.name} are not whole: {'; '.join(faults)}. Run it again."
         )
     saved, changed = saved_facts(experiment), []
-    if stays_apart(experiment) or keeps_times(experiment, saved):
+    if stays_apart(experiment) or refused(experiment) or keeps_times(experiment, saved):
         return []
     for figure, facts in saved.items():
         for file, content in figure_files(experiment, figure, facts).items():
