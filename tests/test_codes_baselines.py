@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 
-from brace_nb.codes.quantizers import nearest_centers
+from brace_nb.codes import quantizers
 from brace_nb.codes import (
     ProductQuantizer,
     itq_rotation,
@@ -179,7 +179,7 @@ def test_nearest_centers_are_those_of_all_distances(shape):
     draw = np.random.default_rng(n)
     x = draw.integers(-3, 4, size=(n, pieces * d)).astype(np.float32)  # with ties
     centers = draw.integers(-3, 4, size=(pieces, 256, d)).astype(np.float32)
-    found = nearest_centers(x, centers)
+    found = quantizers.nearest_centers(x, centers)
     for i in range(0, n, 97):
         for p in range(pieces):
             away = [((x[i, p * d : (p + 1) * d].astype(float) - c) ** 2).sum() for c in centers[p]]

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from brace_nb.companion.publishing import refused
+from brace_nb.companion import publishing
 from brace_nb.companion import (
     Experiment,
     artifacts,
@@ -456,10 +456,10 @@ def test_figures_with_a_fault_leave_the_last_good_ones(project):
     good, bad = {"": "x\n1\n"}, {"": "x\n2\n"}
     publish(finished(project, "p/e", {"p/fig": good}))
     e = finished(project, "p/e", {"p/fig": bad}, faults=["the legend of 'a' lies on data"])
-    assert publish(e) == [] and refused(e) == ["p/fig: the legend of 'a' lies on data"]
+    assert publish(e) == [] and publishing.refused(e) == ["p/fig: the legend of 'a' lies on data"]
     assert (project / "data/numbers/p/fig.csv").read_text() == good[""]
     mended = finished(project, "p/e", {"p/fig": bad})
-    assert "p/fig.csv" in publish(mended) and refused(mended) == []
+    assert "p/fig.csv" in publish(mended) and publishing.refused(mended) == []
 
 
 def test_damaged_results_are_not_published(project):
