@@ -39,6 +39,7 @@ from brace_nb.core import (
     rows,
     size,
     train,
+    weights_from,
     widen,
     save_tensors,
     write_atomic,
@@ -336,6 +337,48 @@ def test_threads_run_at_once():
 def quadratic(lr=0.1):
     p = torch.ones(2, requires_grad=True)
     return p, torch.optim.SGD([p], lr=lr)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: torch.nn.Linear(5, 3).weight,
+        lambda: torch.nn.Bilinear(2, 3, 4).weight,
+        lambda: torch.nn.Conv2d(2, 3, 2).weight,
+        lambda: torch.nn.EmbeddingBag(7, 3).weight,
+        lambda: torch.nn.GRUCell(2, 3).weight_hh,
+        lambda: torch.nn.TransformerEncoderLayer(8, 2, 8).self_attn.in_proj_weight,
+        lambda: torch.nn.init.orthogonal_(torch.empty(3, 3)),
+        lambda: torch.nn.init.trunc_normal_(torch.empty(3, 3)),
+        lambda: torch.nn.init.kaiming_normal_(torch.empty(3, 3)),
+        lambda: torch.cat([torch.rand(3), torch.randn(3), torch.randperm(5), torch.randint(9, (2,))]),
+        lambda: torch.normal(torch.zeros(3), 1).bernoulli_().exponential_().random_(),
+    ],
+)
+def test_weights_of_a_thread_are_those_of_the_seed_whoever_else_draws(draw):
+    torch.manual_seed(7)
+    want, free = [draw(), draw()], torch.rand(1000)
+    made, done = [], threading.Event()
+
+    def others():
+        while not done.is_set():
+            torch.rand(1)
+
+    noise = threading.Thread(target=others)
+    noise.start()
+    for _ in range(50):
+        with weights_from(7):
+            made.append([draw(), draw()])
+    done.set()
+    noise.join()
+    assert all(torch.equal(x, y) for pair in made for x, y in zip(pair, want))
+    torch.manual_seed(7)
+    with weights_from(8):
+        given_one = torch.rand(3, generator=torch.Generator().manual_seed(2))
+        draw()
+    draw(), draw()
+    assert torch.equal(torch.rand(1000), free)
+    assert torch.equal(given_one, torch.rand(3, generator=torch.Generator().manual_seed(2)))
 
 
 def test_train_is_the_plain_loop():

@@ -23,6 +23,7 @@ from brace_nb.core.arguments import (
     tensor,
 )
 from ..core.registry import Registry
+from ..core.training import weights_from
 
 # %% auto #0
 __all__ = ['ARCHITECTURES', 'SIX_LAYER_NETWORKS', 'NetworkArchitecture', 'AssignmentNetwork', 'line_loss', 'agreement_loss',
@@ -137,8 +138,7 @@ class AssignmentNetwork(nn.Module):
         super().__init__()
         a, self.kind, self.shape, self.count = ARCHITECTURES[kind], kind, tuple(shape), blocks
         self.width = width = a.width if width is None else width
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with weights_from(seed):
             made = [a.block(*self.shape, width) for _ in range(1 if shared else blocks)]
             self.blocks = nn.ModuleList(made)
             ends = [nn.Linear(1, width), nn.Linear(width, 1)] if a.any_shape else []

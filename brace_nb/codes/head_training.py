@@ -25,6 +25,7 @@ from brace_nb.codes.rotation_heads import (
 )
 from ..core import EarlyStopping, checked, in_precision, nonnegative, one_of, positive
 from ..core.arguments import count, several, size
+from ..core.training import weights_from
 from ..foundations import clip_loss
 
 # %% auto #0
@@ -125,8 +126,7 @@ class RandomStart(HeadStart):
         shape = self.hidden, encoder.dim, self.layers
         if self.shared and features[0] != features[1]:
             raise ValueError(f"one head for both modalities needs as many features in both; got {features}.")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(encoder.seed)
+        with weights_from(encoder.seed):
             image = kind(features[0], *shape)
             text = image if self.shared else kind(features[1], *shape)
         return _two_steps((nn.Identity(), nn.Identity()), image, text)

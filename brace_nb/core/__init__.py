@@ -39,5 +39,5 @@ __getattr__, __dir__, __all__ = lazy(
     registry="COLORS Entry LINES MARKERS Registry",
     stacks="STACKED Stack",
     training="Bar EarlyStopping PRECISIONS TrainingState deferred_interrupt "
-    "in_precision memory_told mixed_precision_on rows_by_memory train",
+    "in_precision memory_told mixed_precision_on rows_by_memory train weights_from",
 )

@@ -16,12 +16,39 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from .files import save_tensors
 
 # %% auto #0
-__all__ = ['PRECISIONS', 'TrainingState', 'mixed_precision_on', 'in_precision', 'rows_by_memory', 'memory_told', 'train', 'Bar',
-           'EarlyStopping', 'deferred_interrupt', 'same_run', 'StateFile']
+__all__ = ['PRECISIONS', 'weights_from', 'TrainingState', 'mixed_precision_on', 'in_precision', 'rows_by_memory', 'memory_told',
+           'train', 'Bar', 'EarlyStopping', 'deferred_interrupt', 'same_run', 'StateFile']
+
+# %% ../../nbs/0_core/04_training.ipynb #4c1f0a22
+_DRAWS = {getattr(Tensor, f"{name}_") for name in ("uniform", "normal", "bernoulli", "random", "exponential")}
+_DRAWS |= {torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli}
+_DRAWS |= {torch.nn.init.uniform_, torch.nn.init.normal_, torch.nn.init.kaiming_uniform_}
+
+
+class _DrawsFrom(TorchFunctionMode):
+    "Calls of this thread that draw without a generator get one."
+
+    def __init__(self, generator):
+        super().__init__()
+        self.generator = generator
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        given = kwargs or {}
+        if function in _DRAWS and given.get("generator") is None:
+            given = given | {"generator": self.generator}
+        return function(*args, **given)
+
+
+def weights_from(
+    seed: int,  # Of a generator on the CPU
+) -> TorchFunctionMode:  # A context
+    "Inside, what this thread draws with torch comes from a generator of its own, not the shared one."
+    return _DrawsFrom(torch.Generator().manual_seed(seed))
 
 # %% ../../nbs/0_core/04_training.ipynb #5b1a0dab
 @dataclass

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core.arrays import as_tensor, like
+from ..core.training import weights_from
 from .images import normalize_colors, on_background, to_float
 from .tokenizer import ByteBPE
 from .towers import EncoderConfig, build_towers, encode_tokens
@@ -217,7 +218,6 @@ def build_encoder(
             "tokenizer and config must agree in (vocab_size, context_length); "
             f"got {have} in the tokenizer and {want} in the config."
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with weights_from(seed):
         model = build_towers(config)
     return Encoder(model.eval().to(device), tokenizer, Preprocess(config.image_size), config)

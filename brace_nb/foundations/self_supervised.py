@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..core.training import Bar, train
+from ..core.training import Bar, train, weights_from
 from .batches import TupleBatches
 from .encoder import build_encoder
 from .objectives import OBJECTIVES, ObjectiveConfig, TwoViews
@@ -94,8 +94,7 @@ def _check_objective(objective, config, keep):
 # %% ../../nbs/1_foundations/19_self_supervised.ipynb #45da9ef6
 def _objective_module(objective, encoder, config, extra, batches, seed):
     "The module of an objective; what it draws comes from the seed."
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with weights_from(seed):
         module = OBJECTIVES[objective].make(encoder, config, extra, batches, seed)
     with torch.no_grad():
         encoder.model.logit_scale.fill_(math.log(OBJECTIVES[objective].scale or config.initial_scale))

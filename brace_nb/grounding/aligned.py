@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..core.arguments import checked, count, size
 from ..core.arrays import as_tensor
+from ..core.training import weights_from
 from ..foundations import normalize_colors, to_float
 
 # %% auto #0
@@ -115,8 +116,7 @@ class FeatureEncoder(torch.nn.Module):
         seed: int = 0,  # Of the weights
     ):
         super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+        with weights_from(seed):
             self.first = torch.nn.Linear(features, width if layers else embed_dim)
             self.blocks = torch.nn.ModuleList(self._block(width) for _ in range(layers))
             self.last = torch.nn.Linear(width, embed_dim) if layers else torch.nn.Identity()

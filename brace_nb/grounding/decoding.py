@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..core.arguments import checked, floats, integers, nonnegative, positive, size, within
 from ..core.arrays import check_finite
-from ..core.training import EarlyStopping, train
+from ..core.training import EarlyStopping, train, weights_from
 from .bridges import BRIDGES, eot_by_id
 
 # %% auto #0
@@ -84,7 +84,7 @@ class LanguageHead(nn.Linear):
         within(targets, "targets", classes)
         check_finite(states, "states")
         draw = torch.Generator().manual_seed(seed)
-        with torch.random.fork_rng(devices=[]):
+        with weights_from(seed):
             super().__init__(states.shape[1], classes)
         nn.init.zeros_(self.weight)
         counts = torch.bincount(targets, minlength=classes) + 1.0

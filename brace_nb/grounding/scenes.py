@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.registry import Entry, Registry
-from ..core.training import in_precision, train
+from ..core.training import in_precision, train, weights_from
 from ..foundations import as_generator, place
 from ..core.arrays import as_tensor, check_finite
 from brace_nb.core.arguments import (
@@ -244,8 +244,7 @@ class MaskDecoder(nn.Module):
         self.kind, self.grid, how = kind, grid, MASK_DECODERS[kind]
         self.knows_place = how.knows_place
         self.register_buffer("waves", _position_waves(grid))
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+        with weights_from(seed):
             self.enter = nn.Linear(dim, width)
             if self.knows_place:
                 self.where = nn.Linear(self.waves.shape[1], width)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.arguments import checked, count, floats, many, size, tensor
+from ..core.training import weights_from
 from .boxes import generalized_overlap, to_centers, to_corners
 
 # %% auto #0
@@ -102,8 +103,7 @@ class SetPredictor(nn.Module):
         super().__init__()
         if width % 8:
             raise ValueError(f"width must be a multiple of 8; got {width}.")
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+        with weights_from(seed):
             self.stem = _stem(width)
             self.encoder, self.decoder = _layers(width, layers)
             self.queries = nn.Parameter(0.1 * torch.randn(queries, width))

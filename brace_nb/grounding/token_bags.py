@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.arguments import checked, floats, integers, list_of, positive, size, within
-from ..core.training import in_precision, train
+from ..core.training import in_precision, train, weights_from
 from ..foundations import pairwise_clip_loss
 
 # %% auto #0
@@ -30,8 +30,7 @@ class TokenBags(nn.Module):
         seed: int = 0,  # Of the weights
     ):
         super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+        with weights_from(seed):
             tables = [nn.EmbeddingBag(vocabulary, dim, mode="mean", padding_idx=0) for _ in range(languages)]
             head = nn.Linear(dim, dim, bias=False)
         for table in tables:

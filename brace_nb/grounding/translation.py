@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.arrays import check_finite, one_type, widen
-from ..core.training import in_precision, train
+from ..core.training import in_precision, train, weights_from
 from brace_nb.grounding.bridges import (
     BRIDGES,
     encode_inputs,
@@ -98,8 +98,7 @@ class WholeModel(nn.Module):
         self.tower, self.bridge, self.end, self.temperature = [tower], bridge, end, temperature
         self.read = read
         length, width = tower.positional_embedding.shape[0], self.table.shape[1]
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+        with weights_from(seed):
             self.embedding = nn.Embedding(vocabulary, width)
             self.position = nn.Parameter(torch.randn(length, width) * 0.02)
             self.translator = _translator(width, heads, layers)
@@ -251,9 +250,8 @@ def prequential_losses(
     features = widen(features)
     check_finite(features, "features")
     within(targets, "targets", classes)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        head = nn.Linear(features.shape[1], classes, dtype=features.dtype, device=features.device)
+    with weights_from(seed):
+        head = nn.Linear(features.shape[1], classes, dtype=features.dtype).to(features.device)
     optimizer, before, after = torch.optim.AdamW(head.parameters(), learning_rate, fused=True), [], []
     for x, y in zip(features.detach().split(batch_size), targets.split(batch_size)):
 
