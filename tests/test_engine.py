@@ -152,15 +152,19 @@ def published(folder, *kinds):
     return {p.name: p.read_bytes() for p in paths}
 
 
-def test_a_picture_that_its_numbers_deny_leaves_the_last_good_one(project):
-    assert run(project, "--only", "two/b").returncode == 0
-    before = (project / "figures/two/b.png").read_bytes()
-    edit(project / "nbs/experiments/two/b.ipynb", 'value.\\")', 'value.\\", says={\\"It falls.\\": False})')
-    edit(project / "nbs/experiments/two/b.ipynb", "triple(value)", "triple(value) + 1")
-    refused = run(project, "--only", "two/b")
-    assert refused.returncode == 1 and "two/b: the numbers deny 'It falls.'" in refused.stdout
-    assert (project / "figures/two/b.png").read_bytes() == before
-    assert run(project, "--only", "two/b").returncode == 1  # until it is mended
+def test_a_picture_that_its_numbers_deny_leaves_the_last_good_one_and_its_rows(project):
+    assert run(project, "--only", "two/a").returncode == 0
+    kept = [project / "figures" / name for name in ("two/a.png", "claims.json")]
+    before = [path.read_bytes() for path in kept]
+    edit(project / "nbs/experiments/two/a.ipynb", 'value.\\")', 'value.\\", says={\\"It falls.\\": False})')
+    edit(project / "nbs/experiments/two/a.ipynb", '"toy.a\\", double(value)', '"toy.a\\", double(value) + 1')
+    refused = run(project, "--only", "two/a")
+    assert refused.returncode == 1 and "two/a: the numbers deny 'It falls.'" in refused.stdout
+    assert [path.read_bytes() for path in kept] == before
+    assert run(project, "--only", "two/a").returncode == 1  # until it is mended
+    edit(project / "nbs/experiments/two/a.ipynb", "False})", "True})")
+    assert run(project, "--only", "two/a").returncode == 0
+    assert kept[0].read_bytes() == before[0] and kept[1].read_bytes() != before[1]
 
 
 def test_runs_what_is_stale_and_nothing_else(project):

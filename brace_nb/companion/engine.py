@@ -182,7 +182,7 @@ def _say_ledger(rows: list[dict], chosen: dict, profile: str, only: str, say) ->
 def _say_refused(chosen: dict[str, Experiment], say) -> bool:
     "Figures that are not published, and why. Are there any?"
     made = [e for e in chosen.values() if result_of(e) and not damaged(e)]
-    found = [(e.name, fault) for e in made for fault in publishing.refused(e)]
+    found = [(e.name, fault) for e in made for fault in publishing.refused(e, publishing.saved_facts(e))]
     for name, fault in found:
         say(f"  ! {fault}. The last good pictures of {name} stay; mend its cell and run again.", flush=True)
     return bool(found)

@@ -151,11 +151,12 @@ def stays_apart(experiment: Experiment) -> bool:
     return experiment.profile == "cpu" and not os.environ.get("KEEP") and bool(own_bytes(experiment))
 
 
-def refused(experiment: Experiment) -> list[str]:  # "part/name: what is wrong with it"
-    "Figures that contradict their numbers or cannot be read: they do not take the place of committed ones."
+def refused(
+    experiment: Experiment, saved: dict[str, dict]
+) -> list[str]:  # "part/name: what is wrong with it"
+    "Figures that contradict their numbers or cannot be read; nothing of their run is published."
     if experiment.profile != "cpu" or stays_apart(experiment):
         return []
-    saved = saved_facts(experiment)
     return [f"{figure}: {fault}" for figure, facts in saved.items() for fault in facts["faults"]]
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #a23e6408
@@ -167,7 +168,7 @@ def publish(experiment: Experiment) -> list[str]:  # Files that changed
             f"the results of {experiment.name} are not whole: {'; '.join(faults)}. Run it again."
         )
     saved, changed = saved_facts(experiment), []
-    if stays_apart(experiment) or refused(experiment) or keeps_times(experiment, saved):
+    if stays_apart(experiment) or refused(experiment, saved) or keeps_times(experiment, saved):
         return []
     for figure, facts in saved.items():
         for file, content in figure_files(experiment, figure, facts).items():
@@ -196,7 +197,8 @@ def collect(profile: str) -> list[dict]:  # The ledger
     for experiment in find_experiments(profile, {}).values():
         if not result_of(experiment) or damaged(experiment) or stays_apart(experiment):
             continue
-        if set(experiment.claims) <= known and keeps_times(experiment, saved_facts(experiment)):
+        saved = saved_facts(experiment)
+        if refused(experiment, saved) or set(experiment.claims) <= known and keeps_times(experiment, saved):
             continue
         path = experiment.folder / "out" / "claims.json"
         finished.add(experiment.name)
