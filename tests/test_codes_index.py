@@ -114,6 +114,23 @@ def test_wide_codes_whose_similarities_nearly_tie(measure):
     ).all()
 
 
+@pytest.mark.parametrize(
+    "n, dim, active, k", [(70_001, 3000, 3, 12), (40_000, 500, 9, 300), (900, 50, 2, 900)]
+)
+def test_short_lists_give_the_stable_sort_of_all_pairs(n, dim, active, k):
+    rng = np.random.default_rng(n)
+    codes = np.zeros((n, dim), bool)
+    np.put_along_axis(codes, rng.integers(0, dim, (n, active)), True, 1)
+    codes[:: n // 20] = False  # like an empty query, and like nothing else
+    queries = np.concatenate([codes[1::9000], codes[:1], ~codes[:1], codes[5:6] | codes[n - 1 :]])
+    expected = np.argsort(-jaccard(queries, codes), axis=-1, kind="stable")[:, :k]
+    rows, similar = InvertedIndex(codes).search(queries, k)
+    assert (rows == expected).all()
+    assert (similar == np.take_along_axis(jaccard(queries, codes), expected, -1).astype(np.float32)).all()
+    alone = [InvertedIndex(codes).search(q[None], k)[0][0] for q in queries[:3]]
+    assert (alone == expected[:3]).all()
+
+
 def test_inverted_lists_refuse_what_is_no_code():
     from scipy import sparse
 

@@ -23,8 +23,10 @@ def _sparse(codes, dim=None):
     from scipy import sparse
 
     if sparse.issparse(codes):
-        rows = sparse.csr_array(codes).astype(np.float32)
-        rows.eliminate_zeros()
+        rows = codes.tocsr()
+        if (rows.data == 0).any():
+            rows = rows.copy()
+            rows.eliminate_zeros()
         if not (rows.data == 1).all() or dim not in (None, rows.shape[1]):
             raise ValueError(
                 f"a sparse matrix of codes must be (n, {dim or 'D'}) and hold ones; got {rows.shape}. "
@@ -37,7 +39,7 @@ def _sparse(codes, dim=None):
             f"codes must be bool (n, {dim or 'D'}) or a sparse matrix of ones; "
             f"got {array.dtype} {array.shape}. Use `unpack` first."
         )
-    return sparse.csr_array(array).astype(np.float32)
+    return sparse.csr_array(array)
 
 # %% ../../nbs/2_codes/04a_inverted_search.ipynb #97000168
 def _are_floats(queries):
@@ -57,7 +59,7 @@ class InvertedIndex:
         rows = _sparse(codes)
         if not rows.shape[0]:
             raise ValueError("an inverted index needs at least one code; got none.")
-        self.active = np.asarray(rows.sum(1), np.float32).ravel()
+        self.active = np.diff(rows.indptr).astype(np.int32)
         self.lists = rows.T.tocsr()  # (D, n): a row is the list of a bit
         self.lists.sort_indices()
 
@@ -88,12 +90,12 @@ class InvertedIndex:
         from brace_nb.codes.similarity_kernels import scan_lists
 
         dim, how = self.lists.shape[0], CODE_MEASURES["jaccard"]
-        asked, active = _sparse(queries, dim), self.active.astype(np.int32)
+        asked = _sparse(queries, dim)
 
         def work(queries, codes):
             starts = asked.indptr[queries[0] : queries[1] + 1].astype(np.int64)
             lists = self.lists.indptr, self.lists.indices
-            scan = partial(scan_lists, starts, asked.indices, *lists, active, *codes)
+            scan = partial(scan_lists, starts, asked.indices, *lists, self.active, *codes)
             return best_of_scan(scan, np.diff(starts), k, how, dim)
 
         return work, asked.shape[0]

@@ -303,6 +303,67 @@ def scan_rows(
                 _insert(s, bits, first + j, active[i], measure, counts[i], where[i])
                 j += 1
 
+# %% ../../nbs/2_codes/02a_similarity_kernels.ipynb #9b1f5a70
+@numba.njit(nogil=True, cache=_CACHE)
+def _place(lists, list_starts, bit, code):
+    "Where the list of a bit has its first code that is not below `code`."
+    own = lists[list_starts[bit] : list_starts[bit + 1]]
+    return list_starts[bit] + np.searchsorted(own, code)
+
+
+@numba.njit(nogil=True, cache=_CACHE, _nrt=False)
+def _add(shared, lists, begins, ends, start):
+    "Count the bits that codes share with a query."
+    for j in range(begins.size):
+        for at in range(begins[j], ends[j]):
+            shared[lists[at] - start] += 1
+
+
+@numba.njit(nogil=True, cache=_CACHE, _nrt=False)
+def _add_few(shared, lists, begins, ends, start, met):
+    "The same; returns how many codes share a bit, and writes which."
+    found = 0
+    for j in range(begins.size):
+        for at in range(begins[j], ends[j]):
+            code = lists[at] - start
+            met[found] = code
+            found += shared[code] == 0
+            shared[code] += 1
+    return found
+
+
+@numba.njit(inline="always")
+def _is_ahead(s, k, at, n, counts, where):
+    "Is a code more like the query than another by Jaccard similarity, or as much and earlier?"
+    lead = s * (n + counts[1]) - counts[0] * (n + k)
+    return where < 0 or lead > 0 or lead == 0 and at < where
+
+
+@numba.njit(nogil=True, cache=_CACHE, _nrt=False)
+def _place_among(s, k, at, n, counts, where):
+    "Put a code among the best, if it is one of them."
+    i = where.size
+    while i > 0 and _is_ahead(s, k, at, n, counts[i - 1], where[i - 1]):
+        i -= 1
+        if i + 1 < where.size:
+            where[i + 1], counts[i + 1, 0], counts[i + 1, 1] = where[i], counts[i, 0], counts[i, 1]
+    if i < where.size:
+        where[i], counts[i, 0], counts[i, 1] = at, s, k
+
+
+@numba.njit(nogil=True, cache=_CACHE, _nrt=False)
+def _merge_few(shared, met, k, n, start, counts, where):
+    "What `_merge` does by Jaccard similarity, for codes in any order; their counts are 0 again."
+    for code in met:
+        _place_among(np.int64(shared[code]), np.int64(k[code]), start + code, n, counts, where)
+    code = 0
+    while code < shared.size and where[-1] < 0:  # the others share nothing and fill up in their order
+        if shared[code] == 0:
+            _place_among(0, np.int64(k[code]), start + code, n, counts, where)
+        code += 1
+    for code in met:
+        shared[code] = 0
+
 # %% ../../nbs/2_codes/02a_similarity_kernels.ipynb #8dc9e3e8
 @numba.njit(nogil=True, cache=_CACHE, error_model="numpy")
 def scan_lists(
@@ -317,24 +378,28 @@ def scan_lists(
     where,  # Their numbers, the best first, int64 (Q, k); -1 where there is none yet
 ):
     "Merge codes into the k best by Jaccard similarity of each query, by the lists of its bits."
-    shared = np.empty(min(1 << 15, stop - first), np.int32)
-    places = np.empty(starts[-1] - starts[0], np.int64)  # where each list will be read on
-    for j in range(places.size):
-        bit = bits[starts[0] + j]
-        codes = lists[list_starts[bit] : list_starts[bit + 1]]
-        places[j] = list_starts[bit] + np.searchsorted(codes, first)
+    shared = np.zeros(min(1 << 15, stop - first), np.int32)
+    met = np.empty(shared.size // 8 + 1, np.int64)  # the codes that share a bit, where they are few
+    begins = np.empty(starts[-1] - starts[0], np.int64)  # of the part of each list that is read next
+    ends = np.empty_like(begins)
+    for j in range(begins.size):
+        begins[j] = _place(lists, list_starts, bits[starts[0] + j], first)
     for start in range(first, stop, shared.size):
         part = shared[: stop - start]
+        for j in range(begins.size):
+            ends[j] = _place(lists, list_starts, bits[starts[0] + j], start + part.size)
         for i in range(where.shape[0]):
-            part[:] = 0
-            for j in range(starts[i] - starts[0], starts[i + 1] - starts[0]):
-                at, end = places[j], list_starts[bits[starts[0] + j] + 1]
-                while at < end and lists[at] - start < part.size:
-                    part[lists[at] - start] += 1
-                    at += 1
-                places[j] = at
-            active = np.int64(starts[i + 1] - starts[i])
-            _merge(part, k[start : start + part.size], active, 0, start, counts[i], where[i])
+            own = slice(starts[i] - starts[0], starts[i + 1] - starts[0])
+            active, entries = np.int64(starts[i + 1] - starts[i]), (ends[own] - begins[own]).sum()
+            of_codes = k[start : start + part.size]
+            if active and entries < met.size:
+                found = _add_few(part, lists, begins[own], ends[own], start, met)
+                _merge_few(part, met[:found], of_codes, active, start, counts[i], where[i])
+            else:
+                _add(part, lists, begins[own], ends[own], start)
+                _merge(part, of_codes, active, 0, start, counts[i], where[i])
+                part[:] = 0
+        begins, ends = ends, begins
 
 # %% ../../nbs/2_codes/02a_similarity_kernels.ipynb #eb8a7a94
 @numba.njit(nogil=True, cache=_CACHE, error_model="numpy")
