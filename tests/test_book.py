@@ -470,7 +470,7 @@ def test_all_rows_are_filtered_and_the_filter_stays_in_the_address(opened):
     page.get_by_label("kind").select_option("claim")
     mine = sum(r["source"] == "thesis_5" and r["kind"] == "claim" for r in refuted)
     assert count.inner_text() == f"{mine} of {len(rows)} rows"
-    page.get_by_label("words").fill("approximation of Cosine")
+    page.get_by_label("words").fill("the front face must be considered")
     assert shown.count() == 1 and "5.7" in shown.first.inner_text()
     page.get_by_role("button", name="reset").click()
     assert count.inner_text() == f"{len(rows)} of {len(rows)} rows" and "?" not in page.url
