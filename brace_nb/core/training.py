@@ -25,9 +25,12 @@ __all__ = ['PRECISIONS', 'weights_from', 'TrainingState', 'mixed_precision_on', 
            'train', 'Bar', 'EarlyStopping', 'deferred_interrupt', 'same_run', 'StateFile']
 
 # %% ../../nbs/0_core/04_training.ipynb #4c1f0a22
-_DRAWS = {getattr(Tensor, f"{name}_") for name in ("uniform", "normal", "bernoulli", "random", "exponential")}
-_DRAWS |= {torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli}
-_DRAWS |= {torch.nn.init.uniform_, torch.nn.init.normal_, torch.nn.init.kaiming_uniform_}
+_init = torch.nn.init  # its functions that hand themselves to a mode; the others end in methods of a tensor
+_DRAWS = {
+    *(Tensor.uniform_, Tensor.normal_, Tensor.bernoulli_, Tensor.random_, Tensor.exponential_),
+    *(torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli),
+    *(_init.uniform_, _init.normal_, _init.kaiming_uniform_),
+}
 
 
 class _DrawsFrom(TorchFunctionMode):
