@@ -77,7 +77,7 @@ def _check_images(x, sizes, maximize, impossible):
         )
 
 
-def _match_at_once(cost, sizes, entry, maximize=False):
+def _match_at_once(cost, sizes, entry, device, maximize=False):
     "Pairs of every image by one kernel."
     (_, Q, A), c, sign = cost.shape, readable_array(cost), 1.0 if maximize else -1.0
     if c is not None and c.flags.carray and len(c) == 1:
@@ -93,7 +93,7 @@ def _match_at_once(cost, sizes, entry, maximize=False):
         )
     if status:  # an image has a bad cost or no matching
         _check_images(as_tensor(cost).detach(), sizes, maximize, np.flatnonzero(np.isnan(facts[1])).tolist())
-    return _split(pairs, counts, cost.device if isinstance(cost, Tensor) else None)
+    return _split(pairs, counts, device)
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #726f6c94
 def _match_images(own, sizes, method, options):
@@ -120,6 +120,13 @@ def _match_images(own, sizes, method, options):
     return out
 
 
+def _moved(pairs, device):
+    "Pairs of every image on another device, in one transfer."
+    counts, lines = [len(rows) for rows, _ in pairs], [torch.cat(side) for side in zip(*pairs)]
+    rows, cols = (side.split_with_sizes(counts) for side in torch.stack(lines).to(device))
+    return list(zip(rows, cols))
+
+
 def _match_together(own, starts, method, options):
     "Pairs of every image when a query number is used once in the batch."
     a = assign(torch.cat(own, -1), method=method, **options)
@@ -141,15 +148,18 @@ def match_batch(
     "Match queries to annotations for a whole batch (thesis 6.4.7.3; `HungarianMatcher` of DETR)."
     x, sizes = cost if type(cost) is np.ndarray else as_tensor(cost, "cost"), _whole_sizes(sizes)
     _check_matching(x, sizes, mask)
-    entry = method_of(method)
+    entry, device = method_of(method), x.device if isinstance(x, Tensor) else None
+    x = x if device is None or callable(method) else x.cpu()
     if entry.ragged and mask == "image" and options.keys() <= {"maximize"}:
-        return _match_at_once(x, sizes, entry, **options)
+        return _match_at_once(x, sizes, entry, device, **options)
     x, sizes, starts = as_tensor(x).detach(), sizes.tolist(), np.cumsum([0, *sizes])
     own = [x[b, :, starts[b] : starts[b + 1]] for b in range(len(x))]
     if mask == "batch" and x.shape[2]:
         out = _match_together(own, starts, method, options)
     else:
         out = _match_images(own, sizes, method, options)
+    if device not in (None, x.device):
+        out = _moved(out, device)
     return [tuple(like(i, cost) for i in pair) for pair in out]
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #c8213c30

@@ -28,6 +28,7 @@ DATA = {  # A public name -> the data it reads
     "brace_nb.foundations:load_stamps": "data/stamps",
     "brace_nb.foundations:emoji_embeddings": "data/embeddings",
     "brace_nb.assignment:load_networks": "data/networks",
+    "brace_nb.companion:measured_on_device": "data/device",
 }
 
 
