@@ -403,7 +403,7 @@ def test_a_name_at_a_line_is_given_to_the_line():
 SHOW_TIMES = """
 assignment/lisascore_time assignment/network_losses assignment/pareto assignment/speed codes/index
 codes/search_crossover codes/search_lists codes/search_speed codes/speed codes/speed_rows
-evaluation/cka_one_hsic evaluation/cka_speed grounding/detection_time grounding/utilization
+evaluation/cka_one_hsic evaluation/cka_speed grounding/detection_time
 ndim/benchmark ndim/loss_speed
 """.split()
 
