@@ -26,7 +26,7 @@ REQUIRED = {"kind", "where", "says", "needs", "experiment", "verdict"}
 APART = ("paper",)  # profiles whose experiments are their own: those of the part of this name
 CONDITIONS = ("holds", "learned", "control", "power")  # fields that are true, false or undecided
 FIELDS = REQUIRED | {"unit", "tolerance", "why", "test", "measured", "no_null", "on_miss", "gain"}
-FIELDS |= {"headline", "title", "same_as", *CONDITIONS}
+FIELDS |= {"headline", "title", "same_as", "seeds", *CONDITIONS}
 _TITLE = 40  # letters, so that a title fits into a line of a picture
 
 # %% ../../nbs/7_companion/03_claims.ipynb #d8c59f28

@@ -78,5 +78,5 @@ def evidence_by_row(
         count = len(seeds) if isinstance(seeds, list) else seeds
         for id, record in file["rows"].items():
             if claims.get(id, {}).get("experiment") == name:
-                found[id] = record | dict(seeds=count)
+                found[id] = record | dict(seeds=claims[id].get("seeds", count))
     return found
