@@ -14,7 +14,8 @@ __getattr__, __dir__, __all__ = lazy(
     figure_sentences="Compared compares interval_rows number_faults sentence_faults",
     gallery="captions_of counterparts read_facts to_gallery write_gallery",
     plots="band95 direct dots_by_seed grouped_bars heatmap lines_with_band names_above panel",
-    timing="AddedMemory Ratio clock_of measured_on measured_on_device processor take_turns time_ratio",
+    timing="AddedMemory Ratio clock_of measured_on processor take_turns time_ratio",
+    device_measurements="measured_on_device",
     conditions=(
         "Interval bootstrap_interval calculate decide independent_difference mean_interval names_in parse "
         "share_interval"

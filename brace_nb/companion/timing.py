@@ -4,7 +4,6 @@
 
 # %% ../../nbs/7_companion/02a_timing.ipynb #731d1f43
 from __future__ import annotations
-import json
 import math
 import platform
 import time
@@ -12,11 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from ..core.files import read_json, write_atomic
-from .folders import output, root
 
 # %% auto #0
-__all__ = ['take_turns', 'clock_of', 'measured_on', 'processor', 'AddedMemory', 'measured_on_device', 'Ratio', 'time_ratio']
+__all__ = ['take_turns', 'clock_of', 'measured_on', 'processor', 'AddedMemory', 'Ratio', 'time_ratio']
 
 # %% ../../nbs/7_companion/02a_timing.ipynb #e4c173da
 def take_turns(
@@ -119,23 +116,6 @@ class AddedMemory:
     def __exit__(self, *_):
         self.peak = self._held(peak=True)
         self.added = self.peak - self.before
-
-# %% ../../nbs/7_companion/02a_timing.ipynb #8e2f4b60
-_CURE = "Restore it with git, or measure again: `make figures PROFILE=gpu` with the experiment's name."
-
-
-def measured_on_device(
-    given: str,  # Name of a stored measurement in `data/device`; "" measures now
-    measure: Callable[[], dict],  # What is measured: a JSON object
-) -> dict:  # With `where` (torch's version, and the processor beside the accelerator)
-    "What was measured on an accelerator; measured now it is left in the run's `output/measured.json`."
-    if given:
-        return read_json(root() / f"data/device/{given}.json", _CURE, dict(where=str))
-    import torch
-
-    found = measure() | dict(where=f"torch {torch.__version__}, beside {processor()}")
-    write_atomic(output() / "measured.json", json.dumps(found, indent=1) + "\n")
-    return json.loads(json.dumps(found))
 
 # %% ../../nbs/7_companion/02a_timing.ipynb #cb38ca6d
 @dataclass(frozen=True)
