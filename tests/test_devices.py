@@ -299,6 +299,7 @@ NO_MIXED = {  # experiments that train and follow `device` in float32 with every
         assignment/network grounding/token_bags grounding/loss_variants grounding/proof_of_concept
         grounding/proof_of_concept_measures grounding/relations ndim/james_stein""",
     "it fits a probe, no network": "grounding/runs_features",
+    "its steps are timed, in float32 or in both": "grounding/loading_on_device grounding/steps_on_device",
     "its heads take seconds": "codes/balance codes/unseen codes/where_bits_go",
     "the sources' own data, whose numbers are to be met": "paper/heads paper/languages paper/six paper/sweep",
 }
