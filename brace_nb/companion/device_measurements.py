@@ -6,7 +6,7 @@
 from __future__ import annotations
 import json
 from collections.abc import Callable
-from ..core.files import read_json, write_atomic
+from ..core.files import existing_file, read_json, write_atomic
 from .folders import output, root
 from .timing import processor
 
@@ -15,6 +15,7 @@ __all__ = ['measured_on_device']
 
 # %% ../../nbs/7_companion/02b_device_measurements.ipynb #ba24c22c
 _CURE = "Restore it with git, or measure again: `make figures PROFILE=gpu` with the experiment's name."
+_EXPECTED = "a measurement that is committed, or that PROFILE=gpu has made"
 
 
 def measured_on_device(
@@ -23,7 +24,8 @@ def measured_on_device(
 ) -> dict:  # With `where` (torch's version, and the processor beside the accelerator)
     "What was measured on an accelerator; measured now it is left in the run's `output/measured.json`."
     if given:
-        return read_json(root() / f"data/device/{given}.json", _CURE, dict(where=str))
+        path = existing_file(root() / f"data/device/{given}.json", _EXPECTED)
+        return read_json(path, _CURE, dict(where=str))
     import torch
 
     found = measure() | dict(where=f"torch {torch.__version__}, beside {processor()}")
