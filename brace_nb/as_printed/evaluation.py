@@ -19,7 +19,7 @@ from ..evaluation.similarity_index import hollow_gram
 
 # %% auto #0
 __all__ = ['CKA_VARIANTS', 'thesis_sigma', 'thesis_similarity', 'library_hsic', 'thesis_hsic', 'library_matrix', 'library_cka',
-           'thesis_matrix']
+           'thesis_matrix', 'thesis_layers']
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #19a4c55e
 def thesis_sigma(
@@ -129,6 +129,21 @@ def thesis_matrix(layers_a, layers_b):
             L = _gram(y)
             out[i, j] = thesis_hsic(K, L) / (thesis_hsic(K, K) * thesis_hsic(L, L)).sqrt()
     return out
+
+
+def _listing(K, L):
+    "Figure 4.3 on the last two axes."
+    N = K.shape[-1]
+    b = (K.sum(-2) * L.sum(-1)).sum(-1)
+    c = K.sum((-2, -1)) * L.sum((-2, -1)) / (N - 1) - 2 * b
+    return c / (N - 2) + (K * L.mT).sum((-2, -1))
+
+
+def thesis_layers(layers_a, layers_b):
+    "The thesis's function with an extra dimension: a layer of a against all layers of b at once."
+    grams = [torch.stack([_gram(x) for x in layers]) for layers in (layers_a, layers_b)]
+    own = [_listing(K, K).sqrt() for K in grams]
+    return torch.stack([_listing(K, grams[1]) for K in grams[0]]) / (own[0][:, None] * own[1][None])
 
 # %% ../../nbs/8_as_printed/05_evaluation.ipynb #5812723c
 def _cached_matrix(layers_a, layers_b, function=library_hsic, keep_own=True):
