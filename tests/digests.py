@@ -151,10 +151,22 @@ class Towers(nn.Module):
         return [F.normalize(x, dim=-1) for x in both]
 
 
-def training(kind, fused):
+def optimizer(kind, fused):
+    "Three steps along gradients that are drawn; those of a network are in `training`."
+    draw = torch.Generator().manual_seed(0)
+    weights = [torch.randn(SIDE, 5, generator=draw).requires_grad_() for _ in range(3)]
+    stepping = getattr(torch.optim, kind)(weights, lr=1e-2, fused=fused)
+    for _ in range(3):
+        for weight in weights:
+            weight.grad = torch.randn(weight.shape, generator=draw)
+        stepping.step()
+    keep(f"optimizer {kind} fused={fused}", *weights)
+
+
+def training():
     torch.manual_seed(0)
     model = Towers()
-    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=1e-2, fused=fused)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
     pictures, ids = torch.randn(4, 3, 16, 16), torch.arange(4 * 8).reshape(4, 8) % 100
     for _ in range(3):
         image, text = model(pictures, ids)
@@ -163,7 +175,7 @@ def training(kind, fused):
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    keep(f"training {kind} fused={fused}", loss, *[p.grad for p in model.parameters()], *model.parameters())
+    keep("training", loss, *[p.grad for p in model.parameters()], *model.parameters())
 
 
 def of_numpy(x, kind):
@@ -249,7 +261,8 @@ def main(path):
             family(wide.to(kind), str(kind))
     for kind in ("AdamW", "Adam", "SGD"):
         for fused in (True, False):
-            training(kind, fused)
+            optimizer(kind, fused)
+    training()
     x = random.standard_normal((131, SIDE))
     keep("numpy draws", random.gamma(2.0, 1.0, 99), random.permutation(99), random.beta(2, 3, 50))
     for kind in ("float32", "float64"):

@@ -59,8 +59,9 @@ def noisy(device, precision="float32", measure="sum_norm", **options):
     return [h["loss"] for h in train_noisy_encoders(3, measure, **how)]
 
 
-def noisy_together(device, precision="float32", runs=(dict(measure="sum_norm"), dict(kind="axis"))):
-    how = dict(steps=4, report=2, device=device, precision=precision)
+def noisy_together(device, precision="float32", **options):
+    how = dict(steps=4, report=2, device=device, precision=precision) | options
+    runs = dict(measure="sum_norm"), dict(kind="axis")
     found = train_noisy_side_by_side(list(runs), [0, 1], 3, **how)
     return [h["loss"] for run in found for history in run for h in history]
 
@@ -78,13 +79,13 @@ def together(device, precision="float32"):
     return [row["loss"] for trained in train_together(runs, device, precision) for row in trained.history]
 
 
-def detector(device, precision="float32", **kinds):
+def detector(device, precision="float32", side=64, batch_size=4, **kinds):
     pictures = np.zeros((4, 32, 32, 4), np.uint8)
     pictures[..., 3], pictures[..., 0] = 255, np.linspace(50, 250, 4)[:, None, None]
-    scenes = render_object_scenes(pictures, 8, seed=0)
+    scenes = render_object_scenes(pictures, 8, seed=0, side=side)
     watched = dict(steps=2, watch=scenes, keep=1)
     kinds = kinds or dict(exact=watched, lead=dict(steps=1), gumbel=dict(steps=1))
-    how = dict(batch_size=4, layers=1, device=device, precision=precision)
+    how = dict(batch_size=batch_size, layers=1, device=device, precision=precision)
     runs = [train_detector(scenes, 4, matcher=m, **kind, **how) for m, kind in kinds.items()]
     return np.concatenate([run.losses["total"] for run in runs])
 

@@ -254,6 +254,8 @@ def test_the_network_answers_every_picture_alone():
     assert logits.shape == (4, 7, 4) and ((boxes > 0) & (boxes < 1)).all()
     assert torch.allclose(model(x[2:3])[0], logits[2:3], atol=1e-5)
     assert torch.equal(SetPredictor(3, queries=7, seed=1)(x)[0], logits)
+    with pytest.raises(ValueError, match="must be 64 x 64, 8 times `grid`; got 32 x 32"):
+        model(x[:, :, :32, :32])
 
 
 def test_a_training_repeats_learns_and_keeps():
@@ -272,6 +274,13 @@ def test_a_training_repeats_learns_and_keeps():
     assert math.isclose(product.losses["kind"][0], a.losses["kind"][0], rel_tol=1e-5)
     rest = a.losses["total"][0] - a.losses["kind"][0]
     assert math.isclose(product.losses["total"][0], a.losses["kind"][0] * rest, rel_tol=1e-5)
+
+
+def test_scenes_of_another_side_train():
+    scenes = render_object_scenes(squares(), 8, seed=0, side=32)
+    run = train_detector(scenes, 4, steps=2, batch_size=4)
+    assert run.model.token_place.shape[0] == 16 and np.isfinite(run.losses["total"]).all()
+    assert detect(run.model, scenes.images).logits.shape == (8, 20, 5)
 
 
 def test_perfect_answers_score_one():

@@ -57,7 +57,7 @@ from brace_nb.grounding import (  # noqa: E402
 from brace_nb.ndim import KINDS, MEASURES  # noqa: E402
 
 MODULES, FUNCTIONS = set(), set()
-SHORT = replace(RECIPE, steps=3, designers=("noto",))
+SHORT = replace(RECIPE, steps=3, batch_size=4, designers=("noto",))
 PAIR = replace(SHORT, languages=("en",), pictures=1, texts=1)
 EXTRA = ObjectiveConfig(projector=32, clusters=(4, 8), cluster_every=2)
 
@@ -199,7 +199,7 @@ def of_tuples():
         yield f"encoders {kind}", partial(made.n_encoders, "cpu", names="abc", loss=kind)
     for name in MEASURES:
         yield f"proof {name}", partial(made.noisy, "cpu", measure=name, **short)
-    yield "side by side", partial(made.noisy_together, "cpu")
+    yield "side by side", partial(made.noisy_together, "cpu", **short)
     for projection in ("none", "inv", "iinv"):
         yield f"proof {projection}", partial(made.noisy, "cpu", projection=projection, **short)
         yield f"encoders {projection}", partial(made.n_encoders, "cpu", projection=projection)
@@ -219,7 +219,10 @@ def of_grounding():
     for name in (*TEACHINGS, INCOMPLETE):
         yield f"students {name}", partial(made.students, "cpu", teaching=name)
     for name in DETECTION_MATCHERS:
-        yield f"detector {name}", partial(made.detector, "cpu", **{name: dict(steps=3)})
+        yield (
+            f"detector {name}",
+            partial(made.detector, "cpu", side=32, batch_size=2, **{name: dict(steps=3)}),
+        )
     rest = (made.bags, made.together, made.guessing_students, made.distilled, made.third_encoder, made.path)
     for training in rest:
         yield training.__name__, partial(training, "cpu")

@@ -177,6 +177,7 @@ def train_detector(
     **network,  # Further arguments of `SetPredictor`
 ) -> DetectorRun:
     "Train a detector whose answers are matched as asked (thesis 6.5.8)."
+    network = dict(grid=scenes.images.shape[-1] // 8) | network
     model, scenes = SetPredictor(classes, seed=seed, **network).to(device), _moved(scenes, device)
     how = dict(matcher=matcher, dtype=dtype, mask=mask)
     batches = _Batches(model, scenes, batch_size, seed, how, product, precision)

@@ -119,7 +119,11 @@ class SetPredictor(nn.Module):
         images: Tensor,  # uint8 RGB, shape (B, 3, S, S)
     ) -> tuple:  # Logits (B, Q, classes + 1), the last for "no object", and boxes (B, Q, 4) by their middle
         "Answers to a batch of pictures."
-        x = self.stem(images.float() / 255 - 0.5).flatten(2).mT + self.token_place
+        x = self.stem(images.float() / 255 - 0.5).flatten(2).mT
+        if x.shape[1] != len(self.token_place):
+            side, own = 8 * round(len(self.token_place) ** 0.5), tuple(images.shape[-2:])
+            raise ValueError(f"pictures must be {side} x {side}, 8 times `grid`; got {own[0]} x {own[1]}.")
+        x = x + self.token_place
         for layer in self.encoder:
             x = _encode(layer, x)
         q, tokens = (self.queries + self.query_place).expand(len(x), -1, -1), x + self.token_place
