@@ -154,6 +154,8 @@ def certified(
         pairs[1].reshape(lines),
         *(f.reshape(costs.lead) for f in (valid, facts[0], facts[1])),
     )
-    if isinstance(given, Tensor) and isinstance(pairs, np.ndarray):
-        return Assignment(*(torch.from_numpy(f).to(given.device) for f in fields))
-    return Assignment(*(like(f, given) for f in fields))
+    if not isinstance(pairs, np.ndarray):
+        return Assignment(*(like(f, given) for f in fields))
+    if isinstance(given, Tensor):
+        fields = (torch.from_numpy(f).to(given.device) for f in fields)
+    return Assignment(*fields)

@@ -81,11 +81,11 @@ _smaller = min if _DISABLED else _minnum
 
 
 @_inlined
-def _least(c, i, v, start, stop):
-    "The smallest of c[i] - v from `start` on."
+def _least(row, v):
+    "The smallest of row - v."
     least = np.inf
-    for j in range(start, stop):
-        least = _smaller(least, c[i, j] - v[j])
+    for j in range(row.size):
+        least = _smaller(least, row[j] - v[j])
     return least
 
 
@@ -116,30 +116,26 @@ def _two_least(c, i, v):
             least = x if x < least else least
         return least, at, second
     for start in range(0, m, _BLOCK):
-        low = np.inf
-        for j in range(start, min(start + _BLOCK, m)):
-            low = _smaller(low, c[i, j] - v[j])
+        low = _least(c[i, start : start + _BLOCK], v[start : start + _BLOCK])
         if low < least:
             least, second, block = low, least, start
         elif low < second:
             second = low
-    at = block
-    while c[i, at] - v[at] != least:
+    row, prices = c[i, block : block + _BLOCK], v[block : block + _BLOCK]
+    while row[at] - prices[at] != least:
         at += 1
-    for j in range(block, at):
-        second = _smaller(second, c[i, j] - v[j])
-    for j in range(at + 1, min(block + _BLOCK, m)):
-        second = _smaller(second, c[i, j] - v[j])
-    return least, at, second
+    for j in range(row.size):
+        second = _smaller(second, row[j] - prices[j] if j != at else np.inf)
+    return least, block + at, second
 
 
 @_inlined
 def _free_column(c, i, v, y, least, first):
     "The first free column of those at the least of c[i] - v; `first`, the first of all, where all are taken."
-    j = first
-    while j < v.size and (y[j] >= 0 or c[i, j] - v[j] != least):
-        j += 1
-    return j if j < v.size else first
+    row, free = c[i], v.size
+    for j in range(row.size):
+        free = min(free, j if y[j] < 0 and row[j] - v[j] == least else v.size)
+    return free if free < v.size else first
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #59f5e3bf
 @_inlined
@@ -235,7 +231,7 @@ def _dual_bound(c, v, u):
     "No assignment costs less: the prices of the columns, and for every row (u) the least that is left."
     bound = 0.0
     for i in range(c.shape[0]):
-        u[i] = _least(c, i, v, 0, v.size)
+        u[i] = _least(c[i], v)
         bound += u[i]
     for j in range(v.size):
         bound += v[j]
@@ -295,29 +291,30 @@ def _exact(c, x, v, d, length, price, y, before, done, free):
     return _dual_bound(c, v, d)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #wide0001
-_WIDE = 3  # times as many columns as rows
+_WIDE, _WIDE_BLOCK = 3, 64  # times as many columns as rows; columns of a block
 
 
 @_inlined
 def _cheapest(c, i, taken):
     "The least of c[i] + taken (inf for a column that has an owner), where it will be found, and odd numbers."
     least, block, odd, m = np.inf, 0, 0, c.shape[1]
-    for start in range(0, m, 64):
-        low = np.inf
-        for j in range(start, min(start + 64, m)):
-            low = _smaller(low, c[i, j] + taken[j])
-            odd += (_bits_of(c[i, j]) & _INFINITE) == _INFINITE
+    for start in range(0, m, _WIDE_BLOCK):
+        low, row, dearer = np.inf, c[i, start : start + _WIDE_BLOCK], taken[start : start + _WIDE_BLOCK]
+        for j in range(row.size):
+            low = _smaller(low, row[j] + dearer[j])
+            odd += (_bits_of(row[j]) & _INFINITE) == _INFINITE
         if low < least:
             least, block = low, start
     return least, block, odd
 
 
 @_inlined
-def _place(c, i, taken, least, at):
-    "The first column from `at` on that has the least."
-    while c[i, at] + taken[at] != least:
-        at += 1
-    return at
+def _place(c, i, taken, least, block):
+    "The first column of a block that has the least."
+    first, row, dearer = _WIDE_BLOCK, c[i, block : block + _WIDE_BLOCK], taken[block : block + _WIDE_BLOCK]
+    for j in range(row.size):
+        first = min(first, j if row[j] + dearer[j] == least else _WIDE_BLOCK)
+    return block + first
 
 
 @_inlined
@@ -334,9 +331,10 @@ def _among_owned(c, i, k, owned, price):
     least, at, second = np.inf, 0, np.inf
     for q in range(k):
         reduced = c[i, owned[q]] - price[q]
-        second = min(second, max(least, reduced))
-        at = q if reduced < least else at
-        least = min(least, reduced)
+        if reduced < least:
+            least, at, second = reduced, q, least
+        elif reduced < second:
+            second = reduced
     return least, at, second
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #wide0002
