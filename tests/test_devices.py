@@ -326,6 +326,7 @@ def test_every_experiment_that_trains_follows_precision_or_says_why_not():
 
 
 AS_THEY_ARE = {  # experiments that learn and are no larger with the profile gpu
+    "assignment/loss_gradients": "gradients of formulas; ten small trainings show what Adam divides out",
     "evaluation/probes": "support vectors of scikit-learn on all the concepts that there are",
     "foundations/losses": "gradients of formulas, on a few points",
     "grounding/runs_features": "features that others train on",

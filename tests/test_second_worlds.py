@@ -62,7 +62,7 @@ def planted(here, there, accepted="reproduced"):
 
 
 def test_a_second_world_asks_the_same_question():
-    assert len(AGAIN) >= 34
+    assert len(AGAIN) >= 33
     for id, own in AGAIN.items():
         row, first = CLAIMS[id], CLAIMS[own]
         assert [row.get(k) for k in SAME] == [first.get(k) for k in SAME], id
