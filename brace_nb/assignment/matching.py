@@ -59,7 +59,7 @@ def _solve_list(costs, ragged, sign):
 def _split(pairs, counts, device):
     "Rows and columns of every matrix: arrays, or tensors when a device is given."
     if device is not None:
-        rows, cols = (torch.from_numpy(lines).to(device) for lines in pairs)
+        rows, cols = torch.from_numpy(pairs).to(device).unbind()
         return list(zip(rows.split_with_sizes(counts), cols.split_with_sizes(counts)))
     stops = list(accumulate(counts))
     return [(pairs[0, start:stop], pairs[1, start:stop]) for start, stop in zip([0, *stops], stops)]
