@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import pytest
 
@@ -11,11 +12,10 @@ use_one_instruction_set()
 os.environ["NUMBA_NUM_THREADS"] = "2"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes import the same modules
 os.environ.pop("RETIME", None)  # what it does is tested; `RETIME=1 make test` asks only how long this takes
-
-
-gc.set_threshold(
-    100_000, 50, 100
-)  # to search a million imported objects for garbage took a seventh of the time
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # by a shell, of what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+# To search a million imported objects for garbage took a seventh of the time.
+gc.set_threshold(100_000, 50, 100)
 
 # The files that take longest: they come first, so that at the end no worker is left alone with one of them.
 FIRST = (

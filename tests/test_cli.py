@@ -18,14 +18,9 @@ from brace_nb.codes import binarize, pack
 from brace_nb.companion import VERDICTS, figures_folder, main
 
 
-def hears_interrupts():
-    "A shell lets what it starts in the background ignore SIGINT."
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def started(*words, **options):
     code = "import sys; from brace_nb.companion import main; main(sys.argv[1:])"
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears_interrupts)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return subprocess.Popen([sys.executable, "-c", code, *map(str, words)], **pipes | options)
 
 
