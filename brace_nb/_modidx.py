@@ -1944,6 +1944,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                   'brace_nb/companion/engine.py'),
                                            'brace_nb.companion.engine._command': ( '7_companion/engine.html#_command',
                                                                                    'brace_nb/companion/engine.py'),
+                                           'brace_nb.companion.engine._hear': ( '7_companion/engine.html#_hear',
+                                                                                'brace_nb/companion/engine.py'),
                                            'brace_nb.companion.engine._plan': ( '7_companion/engine.html#_plan',
                                                                                 'brace_nb/companion/engine.py'),
                                            'brace_nb.companion.engine._preload': ( '7_companion/engine.html#_preload',

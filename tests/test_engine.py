@@ -298,18 +298,30 @@ def test_kill_9_loses_nothing_and_leaves_no_orphans(project, whole_group):
     assert result.returncode == 0 and ran(result) == {"two/slow"}, result.stdout + result.stderr
 
 
+def in_the_background():
+    "A shell lets what a script starts in the background ignore SIGINT."
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def ignores_interrupts(process):
+    mask = re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())[1]
+    return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
+
+
 def test_sigterm_ends_a_run_and_leaves_no_temporary_folder(project):
     mark, temporary = project / "slow-started", project / "tmp"
     temporary.mkdir()
     call = "from brace_nb.toy import slow\nvalue = slow(seconds, mark)"
     notebook(project, "two/slow", f"seconds = 60\nmark = {str(mark)!r}", call)
     call = [sys.executable, "-c", MAIN, "figures", "--only", "two/slow"]
-    quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=in_the_background)
     run = subprocess.Popen(call, cwd=project, env=environment(project) | {"TMPDIR": str(temporary)}, **quiet)
     deadline = time.time() + 120
     while not mark.exists():
         assert time.time() < deadline and run.poll() is None
         time.sleep(0.1)
+    snakemake = [p for p in psutil.Process(run.pid).children() if "snakemake" in " ".join(p.cmdline())]
+    assert ignores_interrupts(run) and [ignores_interrupts(p) for p in snakemake] == [False]
     run.terminate()
     assert run.wait(60) == 128 + signal.SIGTERM and not list(temporary.iterdir())
     deadline = time.time() + 20

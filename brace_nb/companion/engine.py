@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -139,6 +140,12 @@ def _surroundings(profile: str, socket: str) -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k != processes.VARIABLE} | own | here
 
 # %% ../../nbs/7_companion/11_engine.ipynb #f0e627dd
+def _hear() -> None:
+    "What Snakemake does first: hear the interrupt that ends it, which a shell's background lets it ignore."
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    processes.die_with_parent()
+
+
 def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, force, lock, say) -> int:
     "Have Snakemake run experiments; results stay until the new ones are whole. Returns the exit code."
     if not todo:
@@ -154,7 +161,7 @@ def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, fo
         how = dict(cwd=root(), env=_surroundings(profile, socket), pass_fds=[lock], stderr=log)
         how |= dict(stdout=log) if look else {}  # on a cluster the jobs' own lines go elsewhere
         command = _command(profile, todo, force, words)
-        started = subprocess.Popen(command, preexec_fn=processes.die_with_parent, **how)
+        started = subprocess.Popen(command, preexec_fn=_hear, **how)
         try:
             code = clusters.wait_for(started, look)
         except KeyboardInterrupt:
