@@ -53,8 +53,10 @@ def _by_size(entry, costs, plan, options, sweeps):
     "Answers of matrices with padding: all at once where the method can, else those of one size together."
     if entry.ragged:
         return _ragged(entry, costs)
-    sizes, group = np.unique(costs.sizes, axis=0, return_inverse=True)
     B, h, w = costs.x.shape
+    if (costs.sizes == (h, w)).all():
+        return _one_size(entry, costs, plan, options, sweeps)
+    sizes, group = np.unique(costs.sizes, axis=0, return_inverse=True)
     found = np.full((2, B, min(h, w)), -1), np.empty((2, B))
     for k, (height, width) in enumerate(sizes):
         at = np.flatnonzero(group.reshape(-1) == k)
