@@ -139,13 +139,13 @@ def _surroundings(profile: str, socket: str) -> dict[str, str]:
     here = {"TMPDIR": str(Path(socket).parent), processes.VARIABLE: socket} if socket else {}
     return {k: v for k, v in os.environ.items() if k != processes.VARIABLE} | own | here
 
-# %% ../../nbs/7_companion/11_engine.ipynb #f0e627dd
+# %% ../../nbs/7_companion/11_engine.ipynb #hear0001
 def _hear() -> None:
     "What Snakemake does first: hear the interrupt that ends it, which a shell's background lets it ignore."
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     processes.die_with_parent()
 
-
+# %% ../../nbs/7_companion/11_engine.ipynb #f0e627dd
 def _run(profile: str, todo: list[Experiment], cores: int, snakemake_profile, force, lock, say) -> int:
     "Have Snakemake run experiments; results stay until the new ones are whole. Returns the exit code."
     if not todo:
