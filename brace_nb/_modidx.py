@@ -1118,6 +1118,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                            'brace_nb/codes/emoji_codes.py'),
                                             'brace_nb.codes.emoji_codes.training_pairs': ( '2_codes/emoji_codes.html#training_pairs',
                                                                                            'brace_nb/codes/emoji_codes.py'),
+                                            'brace_nb.codes.emoji_codes.unpushed_distance': ( '2_codes/emoji_codes.html#unpushed_distance',
+                                                                                              'brace_nb/codes/emoji_codes.py'),
                                             'brace_nb.codes.emoji_codes.untrained_heads': ( '2_codes/emoji_codes.html#untrained_heads',
                                                                                             'brace_nb/codes/emoji_codes.py')},
             'brace_nb.codes.estimators': { 'brace_nb.codes.estimators.Transformer': ( '2_codes/estimators.html#transformer',

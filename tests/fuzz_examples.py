@@ -469,7 +469,7 @@ LEFT_OUT = {
         "binarize_file encode_files load_codes load_heads named_pictures report_lines save_codes "
         "read_folder search_files training_pairs untrained_heads": "files",
         "add_code_commands": "a command line",
-        "code_facts code_steps encoder_hits": "needs trained heads",
+        "code_facts code_steps encoder_hits unpushed_distance": "needs trained heads",
         "code_candidates": "makes encoders, which check their options",
         "emoji_pairs gloss_pairs": "files",
         "project_on_device": "writes into the caller's memory",

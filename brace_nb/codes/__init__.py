@@ -42,7 +42,8 @@ __getattr__, __dir__, __all__ = lazy(
     containers="CONTAINERS Container",
     heads="BinaryHead TernaryHead alignment_loss uniformity_loss",
     emoji_codes=(
-        "EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs untrained_heads"
+        "EmojiEmbeddings code_facts distance_to_code load_heads named_pictures training_pairs "
+        "unpushed_distance untrained_heads"
     ),
     unseen=(
         "UnseenPairs code_candidates code_steps emoji_pairs encoder_hits gloss_pairs hits_interval "

@@ -9,17 +9,19 @@ from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from .code_encoder import CodeEncoder
 from .code_formats import code_recall
 from .few_bits import project
+from .projection import binarize
 from ..foundations import HELD_OUT_DESIGNER, load_emoji
 from ..core.arrays import as_tensor
 from ..core.arguments import array, checked, finite
 
 # %% auto #0
 __all__ = ['EmojiEmbeddings', 'training_pairs', 'named_pictures', 'code_facts', 'load_heads', 'untrained_heads',
-           'distance_to_code']
+           'distance_to_code', 'unpushed_distance']
 
 # %% ../../nbs/2_codes/09_emoji_codes.ipynb #756f7424
 class EmojiEmbeddings:
@@ -142,3 +144,17 @@ def distance_to_code(
     "Mean squared distance of unit vectors to their normalized codes."
     v, codes = (as_tensor(x, name).numpy() for x, name in ((v, "v"), (codes, "codes")))
     return float(2 - 2 * ((v * codes).sum(1) / np.sqrt(np.abs(codes).sum(1))).mean())
+
+
+def unpushed_distance(
+    model: CodeEncoder,  # With trained heads that end with softplus
+    x: np.ndarray,  # Image embeddings (n, features)
+    own: bool = True,  # Mean and spread of what the head gives before softplus; else 0 and 1
+) -> float:
+    "`distance_to_code` of softplus of normal values (seed 0), which nothing has pushed to a corner."
+    space, head = model.heads["image"]
+    with torch.no_grad():
+        z = head.net(space(torch.as_tensor(x, device=head.net[0].weight.device))).double().cpu().numpy()
+    mean, spread = (z.mean(), z.std()) if own else (0, 1)
+    v = np.log1p(np.exp(mean + spread * np.random.default_rng(0).standard_normal(z.shape)))
+    return distance_to_code(v / np.linalg.norm(v, axis=1, keepdims=True), binarize(v))
