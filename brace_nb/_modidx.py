@@ -4726,6 +4726,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                        'brace_nb/grounding/translation.py'),
                                                 'brace_nb.grounding.translation.WholeModel.inputs': ( '6_grounding/translation.html#wholemodel.inputs',
                                                                                                       'brace_nb/grounding/translation.py'),
+                                                'brace_nb.grounding.translation.WholeModel.noise_for': ( '6_grounding/translation.html#wholemodel.noise_for',
+                                                                                                         'brace_nb/grounding/translation.py'),
                                                 'brace_nb.grounding.translation.WholeModel.states': ( '6_grounding/translation.html#wholemodel.states',
                                                                                                       'brace_nb/grounding/translation.py'),
                                                 'brace_nb.grounding.translation.WholeModel.table': ( '6_grounding/translation.html#wholemodel.table',

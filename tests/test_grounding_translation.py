@@ -50,6 +50,17 @@ def test_chosen_tokens_are_read_as_the_tower_reads_them(text_tower):
         assert torch.allclose(model(ids), F.normalize(own, dim=-1), atol=1e-5)
 
 
+@pytest.mark.parametrize("how", [dict(bridge="gumbel one-hot"), dict(bridge="linear", read="gumbel")])
+def test_a_choice_without_noise_is_the_same_in_training(text_tower, how):
+    tower, tokenizer, ids = text_tower
+    for noisy in (False, True):
+        model = WholeModel(tower, 300, tokenizer.end, layers=1, heads=2, noisy=noisy, **how)
+        model.translator.eval()  # no dropout
+        with torch.no_grad():
+            first, again, asked = model(ids), model(ids), model.eval()(ids)
+        assert torch.equal(first, asked) != noisy and torch.equal(first, again) != noisy
+
+
 def test_padding_does_not_matter(text_tower):
     tower, tokenizer, ids = text_tower
     model = WholeModel(tower, 300, tokenizer.end, "linear", layers=2, heads=2).eval()

@@ -48,10 +48,8 @@ def _read_by_similarity(model, states, padding):
 
 def _read_by_gumbel(model, states, padding):
     products = _products_with_end(model, states, padding)
-    noise = None
-    if model.training:
-        noise = gumbel_noise(products.shape, model.noise, products.dtype).to(products.device)
-    return (straight_through_choice(products, model.temperature, noise)[..., None] * states).sum(1)
+    chosen = straight_through_choice(products, model.temperature, model.noise_for(products))
+    return (chosen[..., None] * states).sum(1)
 
 
 READS = {  # (model, states of the tower (B, S, width), padding (B, S)) -> rows (B, width)
@@ -93,6 +91,7 @@ class WholeModel(nn.Module):
         temperature: float = 1.0,  # Of the choice of tokens
         seed: int = 0,  # Weights, and the Gumbel noise
         read: str = "source end",  # Where the tower is read; a key of READS
+        noisy: bool = True,  # Does a choice get Gumbel noise while training?
     ):
         super().__init__()
         self.tower, self.bridge, self.end, self.temperature = [tower], bridge, end, temperature
@@ -105,7 +104,16 @@ class WholeModel(nn.Module):
             self.to_inputs = BRIDGES[bridge].layer(width, len(self.table))
             nn.init.normal_(self.embedding.weight, std=0.02)
         self.scale = float(self.table.std())
-        self.noise = torch.Generator().manual_seed(seed)
+        self.noise = torch.Generator().manual_seed(seed) if noisy else None
+
+    def noise_for(
+        self,
+        logits: Tensor,  # Of any shape
+    ) -> Tensor | None:  # Gumbel noise of this shape while training; None otherwise, and for a model without
+        "What is added before a choice."
+        if not self.training or self.noise is None:
+            return None
+        return gumbel_noise(logits.shape, self.noise, logits.dtype).to(logits.device)
 
     @property
     def table(self) -> Tensor:  # Shape (V of the tower, width)
@@ -132,9 +140,7 @@ class WholeModel(nn.Module):
             return self.to_inputs(states) * self.scale
         used = torch.ones_like(states[..., 0], dtype=torch.bool) if used is None else used
         y = self.to_inputs(states[used])
-        noise = None
-        if bridge.hard and self.training:
-            noise = gumbel_noise(y.shape, self.noise, y.dtype).to(y.device)
+        noise = self.noise_for(y) if bridge.hard else None
         chosen = straight_through_choice(y, self.temperature, noise, hard=bridge.hard)
         return torch.zeros_like(states).masked_scatter(used[..., None], chosen @ self.table)
 
