@@ -48,7 +48,7 @@ def _read_by_similarity(model, states, padding):
 
 def _read_by_gumbel(model, states, padding):
     products = _products_with_end(model, states, padding)
-    chosen = straight_through_choice(products, model.temperature, model.noise_for(products))
+    chosen = straight_through_choice(products, model.temperature, model._noise_for(products))
     return (chosen[..., None] * states).sum(1)
 
 
@@ -106,7 +106,7 @@ class WholeModel(nn.Module):
         self.scale = float(self.table.std())
         self.noise = torch.Generator().manual_seed(seed) if noisy else None
 
-    def noise_for(
+    def _noise_for(
         self,
         logits: Tensor,  # Of any shape
     ) -> Tensor | None:  # Gumbel noise of this shape while training; None otherwise, and for a model without
@@ -140,7 +140,7 @@ class WholeModel(nn.Module):
             return self.to_inputs(states) * self.scale
         used = torch.ones_like(states[..., 0], dtype=torch.bool) if used is None else used
         y = self.to_inputs(states[used])
-        noise = self.noise_for(y) if bridge.hard else None
+        noise = self._noise_for(y) if bridge.hard else None
         chosen = straight_through_choice(y, self.temperature, noise, hard=bridge.hard)
         return torch.zeros_like(states).masked_scatter(used[..., None], chosen @ self.table)
 
