@@ -195,7 +195,7 @@ def test_flat_rows_are_exact(name, dim):
         np.testing.assert_array_equal(found, exact_code(row))
 
 
-@pytest.mark.parametrize("dim", [1, 2, 16, 17, 64, 112, 113, 300])
+@pytest.mark.parametrize("dim", [1, 2, 16, 17, 64, 112, 113, 256, 300])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_row_has_the_same_code_alone_and_among_others(dim, dtype):
     v = np.concatenate([family(name, 7, dim, seed=dim).astype(dtype) for name in FAMILIES])
@@ -213,6 +213,30 @@ def test_long_runs_and_ties_are_exact(v, first):
     for row in (v, np.sort(v), -np.sort(-v), np.roll(v, 20)):
         for dtype in (np.float32, np.float64):
             np.testing.assert_array_equal(binarize(row.astype(dtype)), exact_code(row))
+
+
+def cosine_of_best_corner(v):
+    "Largest S(K) / sqrt(K) of every row, from a full sort in float64."
+    falling = -np.sort(-v.astype(float), 1)
+    return (falling.cumsum(1) / np.sqrt(np.arange(1, v.shape[1] + 1))).max(1)
+
+
+@pytest.mark.parametrize("dim", [113, 200, 256, 257])
+@pytest.mark.parametrize("noise", [0, 1e-6, 0.1])
+def test_flat_rows_wait_for_each_other(dim, noise):
+    "Rows in which most entries stay undecided are sorted side by side; the last few, and one alone, one by one."
+    random, k = np.random.default_rng(dim), np.arange(1, dim + 1)
+    flat = (np.sqrt(k) - np.sqrt(k - 1)) * (1 + noise * random.uniform(-1, 1, (70, dim)))
+    v = random.permuted(flat, axis=1).astype(np.float32)
+    v[5], v[40, 3] = random.lognormal(size=dim), 1e3  # among them some that are decided at once
+    code = binarize(v)
+    best = cosine_of_best_corner(v)
+    np.testing.assert_allclose((v * code).sum(1, dtype=float) / np.sqrt(code.sum(1)), best, rtol=1e-12)
+    for row, own in zip(v, code):
+        np.testing.assert_array_equal(binarize(row), own)
+    v[7, 2] = -1
+    with pytest.raises(ValueError, match="7"):
+        binarize(v)
 
 
 def test_interpreted_kernel_agrees(monkeypatch):

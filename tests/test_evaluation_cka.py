@@ -384,6 +384,13 @@ def test_constant_features_give_nan_and_their_name(value, unbiased):
         assert StreamingCKA(unbiased).update(x, flat).compute().isnan()
 
 
+def test_a_dead_layer_of_one_model_leaves_its_namesake_alone():
+    x = {name: noise(30, 8, seed=seed, dtype=torch.float32) for seed, name in enumerate("pq")}
+    with pytest.warns(UserWarning, match="q: constant features"):
+        M = cka_matrix(x, {"p": x["p"], "q": torch.ones(30, 5)})
+    assert M[:, 1].isnan().all() and M[:, 0].isfinite().all()
+
+
 def test_equidistant_rows_and_non_finite_rows():
     x = noise(30, 8, dtype=torch.float32)
     with pytest.warns(UserWarning, match="equally alike"):

@@ -145,7 +145,7 @@ def _may_hold(m, t, b, n, before, after, least):
     return ends or (before + x * t) ** 2 >= least * (n + x)
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #0a976113
-_LANES, _SHORT = 32, 112
+_LANES, _SHORT, _MIDDLE = 32, 112, 256
 
 
 @_uncounted
@@ -297,8 +297,8 @@ def _squeeze(v, top, smallest, grow):
 
 
 @_inlined
-def _threshold_of_any(v, top, smallest, grow, found, free, spare, flags, counts, sums, edges, places):
-    "The exact threshold of a row in any order."
+def _threshold_of_any(v, top, smallest, grow, most, found, free, spare, flags, counts, sums, edges, places):
+    "The exact threshold of a row in any order; 0 when more than `most` entries stay undecided."
     low, high, undecided, n, total = _squeeze(v, top, smallest, grow)
     if undecided == 0:
         return high
@@ -307,30 +307,54 @@ def _threshold_of_any(v, top, smallest, grow, found, free, spare, flags, counts,
     if left.size <= 32:
         _sort_by_rank(left, free)
         return _walk(free[: left.size], n, total, best, high)[1]
-    most, least = _extremes(left.view(counts.dtype))
-    if most == least:  # a run of equal entries: all or none
+    if left.size > most:
+        return 0 * high
+    largest, least = _extremes(left.view(counts.dtype))
+    if largest == least:  # a run of equal entries: all or none
         end = total + 1.0 * left.size * left[0]
         return left[0] if end * end / (n + left.size) > best else high
-    blocks, shift = _group(left, most, least, total, counts, sums, edges)
-    return _threshold_of_blocks(left, most, shift, blocks, n, high, counts, sums, edges, places, free, spare)
+    blocks, shift = _group(left, largest, least, total, counts, sums, edges)
+    return _threshold_of_blocks(
+        left, largest, shift, blocks, n, high, counts, sums, edges, places, free, spare
+    )
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #5d0f21ac
 @_uncounted
-def _project_short(v, bits, out, bad, limit, infinity, t, total, best, threshold):
-    "The code of every short row; what lies in a lane without a row does not matter."
+def _project_lanes(v, bits, out, rows, t, total, best, threshold):
+    "The code of these rows, `_LANES` at most; what lies in a lane without a row does not matter."
+    for i in range(v.shape[1]):
+        for lane in range(rows.size):
+            t[i, lane] = bits[rows[lane], i]
+    _sort_lanes(t)
+    _walk_lanes(t.view(v.dtype), total, best, threshold)
+    for lane in range(rows.size):
+        _keep(v[rows[lane]], threshold[lane], out[rows[lane]])
+
+
+@_uncounted
+def _project_short(v, bits, out, bad, limit, infinity, rows, t, total, best, threshold):
+    "The code of every short row."
     for start in range(0, v.shape[0], _LANES):
-        part = bits[start : start + _LANES]
-        for i in range(part.shape[1]):
-            for lane in range(part.shape[0]):
-                t[i, lane] = part[lane, i]
-        _sort_lanes(t)
-        _walk_lanes(t.view(v.dtype), total, best, threshold)
-        for lane in range(part.shape[0]):
-            r, top, least = start + lane, t[0, lane], t[t.shape[0] - 1, lane]
+        part = rows[start : start + _LANES]
+        _project_lanes(v, bits, out, part, t, total, best, threshold)
+        for lane in range(part.size):
+            r, top, least = part[lane], t[0, lane], t[t.shape[0] - 1, lane]
             bad[r] = top <= 0 or top >= limit or least < 0 and _strange(v[r], infinity)
-            _keep(v[r], threshold[lane], out[r])
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #e6287573
+@_uncounted
+def _threshold_of_all(v, bits, free, spare, places):
+    "The exact threshold of a row that is sorted alone, with the sums of `_walk_lanes`."
+    top, least = _extremes(bits)
+    width = 0
+    while (top - least) >> width > 0:
+        width += 1
+    for i in range(v.size):
+        free[i] = v[i]
+    _sort_descending(free[: v.size], spare, top, width, places[:256])
+    return _walk(spare[: v.size], 0, 0.0, 0.0, v[0])[1]
+
+
 @_uncounted
 def _sorted_copy(v, falls, found):
     "The row in descending order, read from the end where it rises."
@@ -339,12 +363,12 @@ def _sorted_copy(v, falls, found):
 
 
 @_uncounted
-def _project(v, bits, out, bad, one, found, free, spare, flags, counts, sums, edges, places):
-    "The code of every row, by memory to work in."
+def _project(v, bits, out, bad, rows, most, one, found, free, spare, flags, counts, sums, edges, places):
+    "The code of every row, but of those with more than `most` undecided: they go to `rows`; how many."
     to, pattern = v.dtype.type, one.view(bits.dtype)
     infinity, smallest, grow = to(np.inf), np.nextafter(to(0), to(1)), np.nextafter(to(1), to(2))
     one[0] = infinity
-    limit = pattern[0]
+    limit, waiting = pattern[0], 0
     for r in range(v.shape[0]):
         top, least = _extremes(bits[r])
         bad[r] = top <= 0 or top >= limit or least < 0 and _strange(v[r], infinity)
@@ -358,12 +382,17 @@ def _project(v, bits, out, bad, one, found, free, spare, flags, counts, sums, ed
         threshold = one[0]
         if falls and rises:
             threshold = _threshold_of_any(
-                v[r], one[0], smallest, grow, found, free, spare, flags, counts, sums, edges, places
+                v[r], one[0], smallest, grow, most, found, free, spare, flags, counts, sums, edges, places
             )
         elif falls or rises:
             _sorted_copy(v[r], falls, found)
             threshold = _threshold_of_sorted(found[1 : v.shape[1]], one[0], sums)
-        _keep(v[r], threshold, out[r])
+        if threshold > 0:
+            _keep(v[r], threshold, out[r])
+        else:
+            rows[waiting] = r
+            waiting += 1
+    return waiting
 
 
 @_compiled
@@ -374,16 +403,27 @@ def project_rows(
     bad,  # Bool (rows,): set where a row is negative, not finite or all zero
 ):
     "The code of the largest cosine for every row, the sparsest one on a tie."
-    dim = v.shape[1]
+    dim, rows = v.shape[1], np.arange(v.shape[0])
+    table = np.zeros((min(dim, _MIDDLE), _LANES), bits.dtype)
+    total, best, threshold = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
     if dim <= _SHORT:
         infinity = np.full(1, np.inf, v.dtype)
-        limit, table = infinity.view(bits.dtype)[0], np.zeros((dim, _LANES), bits.dtype)
-        total, best, threshold = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
-        _project_short(v, bits, out, bad, limit, infinity[0], table, total, best, threshold)
+        limit = infinity.view(bits.dtype)[0]
+        _project_short(v, bits, out, bad, limit, infinity[0], rows, table, total, best, threshold)
         return
     found, free, spare = np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype), np.empty(dim + 1, v.dtype)
     blocks = max(256, dim // _BLOCK) + 2
     counts, sums, edges = np.empty(blocks, bits.dtype), np.empty(blocks), np.empty(blocks, v.dtype)
     one, flags = np.empty(1, v.dtype), np.empty(dim, np.uint8)
     places = np.empty(blocks, bits.dtype)
-    _project(v, bits, out, bad, one, found, free, spare, flags, counts, sums, edges, places)
+    most = 32 if dim <= _MIDDLE else dim
+    left = _project(
+        v, bits, out, bad, rows, most, one, found, free, spare, flags, counts, sums, edges, places
+    )
+    while left > _LANES // 2:  # fewer do not pay
+        count = min(left, _LANES)
+        left -= count
+        part = rows[left : left + count]
+        _project_lanes(v, bits, out, part, table, total, best, threshold)
+    for r in rows[:left]:
+        _keep(v[r], _threshold_of_all(v[r], bits[r], free, spare, places), out[r])

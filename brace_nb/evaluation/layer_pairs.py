@@ -104,12 +104,11 @@ class MinibatchCKA:
         "The matrix, layers of a x layers of b; rows and columns of undefined layers are NaN, with a warning."
         if not self.batches:
             raise ValueError("got no batch yet; call `update` first.")
-        bad = self.undefined
-        warn_undefined(bad)
+        warn_undefined(self.undefined)
         cross, *own = self._sums[:3]
-        for k, names in enumerate(self.names):
-            lost = torch.tensor([name in bad for name in names], device=cross.device)
-            own[k] = torch.where(lost, torch.zeros_like(own[k]), own[k])
+        for k, (names, empty) in enumerate(zip(self.names, self._empty(self._sums))):
+            lost = [e and name in self._reasons for name, e in zip(names, empty)]
+            own[k] = torch.where(torch.tensor(lost, device=cross.device), torch.zeros_like(own[k]), own[k])
         return like(cka_ratio(cross, own[0][:, None], own[1][None]).to(self._dtype), self._model)
 
 # %% ../../nbs/5_evaluation/07_layer_pairs.ipynb #c5a2155a
