@@ -361,7 +361,7 @@ def _sorted_copy(v, falls, found):
     for i in range(v.size):
         found[i] = v[i] if falls else v[v.size - 1 - i]
 
-
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #waiting1
 @_uncounted
 def _project(v, bits, out, bad, rows, most, one, found, free, spare, flags, counts, sums, edges, places):
     "The code of every row, but of those with more than `most` undecided: they go to `rows`; how many."
@@ -394,7 +394,7 @@ def _project(v, bits, out, bad, rows, most, one, found, free, spare, flags, coun
             waiting += 1
     return waiting
 
-
+# %% ../../nbs/2_codes/00a_projection_kernels.ipynb #waiting2
 @_compiled
 def project_rows(
     v,  # Float32 or float64, (rows, D), contiguous, not writeable (so that one type is compiled)
