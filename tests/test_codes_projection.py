@@ -224,7 +224,7 @@ def cosine_of_best_corner(v):
 @pytest.mark.parametrize("dim", [113, 200, 256, 257])
 @pytest.mark.parametrize("noise", [0, 1e-6, 0.1])
 def test_flat_rows_wait_for_each_other(dim, noise):
-    "Rows in which most entries stay undecided are sorted side by side; the last few, and one alone, one by one."
+    "Rows in which most entries stay undecided are sorted side by side; the last few, and one alone, alone."
     random, k = np.random.default_rng(dim), np.arange(1, dim + 1)
     flat = (np.sqrt(k) - np.sqrt(k - 1)) * (1 + noise * random.uniform(-1, 1, (70, dim)))
     v = random.permuted(flat, axis=1).astype(np.float32)
