@@ -57,7 +57,9 @@ def _entry(figure: str, facts: dict, caption: str, text: str, title: str, rows: 
     name = figure.partition("/")[2]
     notebook = f"../../nbs/experiments/{facts['experiment']}.ipynb"
     alt = facts["alt"].replace("[", "(").replace("]", ")").replace("\n", " ")
-    words = f"**{(caption or facts['alt']).rstrip('.')}.** {text}".rstrip()
+    said = (caption or facts["alt"]).rstrip(".")
+    rest = text.removeprefix(said) if text.startswith(said) else f". {text}"
+    words = f"**{said}{rest[:1] * rest.startswith('.')}**{rest.removeprefix('.')}".rstrip()
     of = counterparts(facts["claims"], rows)
     lines = [f"## {name.replace('_', ' ')}", "", f"![{alt}]({name}.png)", ""]
     lines += [f"*Counterpart of: {of}.*", ""] * bool(of) + [words]
