@@ -224,7 +224,8 @@ def test_pieces_follow_the_memory_of_a_gpu_only(monkeypatch):
 NO_DEVICE = {
     "it draws what other experiments have measured": """
         assignment/loss_curves assignment/loss_ends assignment/precision_identities assignment/precision_maps
-        assignment/precision_methods assignment/precision_missed codes/alignment codes/more_data
+        assignment/precision_methods assignment/precision_missed codes/alignment codes/headline
+        codes/more_data
         codes/width evaluation/cka_training evaluation/encoder_comparison evaluation/token_score
         foundations/training grounding/detection grounding/first_drop grounding/proof_of_concept_ablations
         grounding/proof_of_concept_losses grounding/samples grounding/six_report
@@ -331,6 +332,7 @@ AS_THEY_ARE = {  # experiments that learn and are no larger with the profile gpu
     "foundations/losses": "gradients of formulas, on a few points",
     "grounding/runs_features": "features that others train on",
     "codes/balance": "its pairs are all that there are",
+    "codes/quality": "its pairs are all that there are",
     "codes/unseen": "its pairs are all that there are",
     "codes/where_bits_go": "its pairs are all that there are",
     "grounding/two_worlds": "the night makes it larger, on the CPU",

@@ -66,9 +66,7 @@ def test_a_second_world_asks_the_same_question():
     for id, own in AGAIN.items():
         row, first = CLAIMS[id], CLAIMS[own]
         assert [row.get(k) for k in SAME] == [first.get(k) for k in SAME], id
-        assert first.get("headline") and "headline" not in row and row["experiment"] != first["experiment"], (
-            id
-        )
+        assert first.get("headline") and "headline" not in row and row["experiment"], id
         assert re.search(r"\b(stamps|glosses|WordNet)\b", row["test"]), id
 
 
