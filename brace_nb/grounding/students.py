@@ -300,10 +300,11 @@ def random_walk(
 ) -> Tensor:  # Shape (T, P, D)
     "A walk of the same points with steps as long as those of the path's second interval."
     draw, here = torch.Generator().manual_seed(seed), path[2]
-    step, walked = torch.from_numpy(path_movement(path[:3])[1]).to(path)[:, None], list(path[:3])
+    step = torch.from_numpy(path_movement(path[:3])[1]).to(path)[:, None]
+    angle, walked = 2 * torch.asin(step / 2), list(path[:3])  # An arc whose chord is the step
     for _ in range(len(path) - 3):
         noise = torch.randn(here.shape, generator=draw, dtype=torch.float64).to(path)
         across = F.normalize(noise - (noise * here).sum(1, keepdim=True) * here, dim=-1)
-        here = F.normalize(here + step * across, dim=-1)
+        here = torch.cos(angle) * here + torch.sin(angle) * across
         walked.append(here)
     return torch.stack(walked)
