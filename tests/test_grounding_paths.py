@@ -60,6 +60,8 @@ def test_a_walk_goes_equally_far():
         [F.normalize(x + 0.1 * k * torch.randn(500, 16, generator=draw), dim=-1) for k in range(6)]
     )
     walked = random_walk(path)
+    chords = walked.diff(dim=0)[2:].norm(dim=-1)  # each point's step is as long as its second interval's
+    np.testing.assert_allclose(chords, np.tile(path_movement(path[:3])[1], (len(chords), 1)), atol=1e-5)
     moved = path_movement(walked).mean(1)
     assert torch.equal(walked[:3], path[:3]) and np.ptp(moved[2:]) < 0.1 * moved[2:].mean()
     assert torch.allclose(walked.norm(dim=-1), torch.ones(6, 500).double(), atol=1e-9)
