@@ -3,6 +3,8 @@
 d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url': '', 'lib_path': 'brace_nb'},
   'syms': { 'brace_nb.as_printed.assignment': { 'brace_nb.as_printed.assignment.LegacyScores': ( '8_as_printed/assignment.html#legacyscores',
                                                                                                  'brace_nb/as_printed/assignment.py'),
+                                                'brace_nb.as_printed.assignment._lead': ( '8_as_printed/assignment.html#_lead',
+                                                                                          'brace_nb/as_printed/assignment.py'),
                                                 'brace_nb.as_printed.assignment._trace': ( '8_as_printed/assignment.html#_trace',
                                                                                            'brace_nb/as_printed/assignment.py'),
                                                 'brace_nb.as_printed.assignment._ways': ( '8_as_printed/assignment.html#_ways',

@@ -63,6 +63,12 @@ def legacy_scores(
     return LegacyScores(*(like(a, pred) for a in legacy_scores_from_counts(shared, shared, y.shape)))
 
 # %% ../../nbs/8_as_printed/04_assignment.ipynb #f6e2364d
+def _lead(s, dim):
+    "How far the largest along a dimension is ahead of the next (`topk` takes three times as long)."
+    first = s.max(dim, keepdim=True)
+    return first.values.squeeze(dim) - s.scatter(dim, first.indices, -torch.inf).amax(dim)
+
+
 def legacy_greedy_delta(
     x: Tensor,  # Costs or scores, shape (B, h, w), two cells in every slice at least
     maximize: bool = False,  # Are these scores?
@@ -75,8 +81,7 @@ def legacy_greedy_delta(
     s -= s.amin((-2, -1), keepdim=True)
     y, each = torch.zeros_like(s, dtype=torch.bool), torch.arange(len(s))
     for _ in range(s.shape[1]):
-        lead = s.topk(2, -1).values.diff(dim=-1)[..., 0].abs()
-        i = lead.argmax(-1)
+        i = _lead(s, -1).argmax(-1)
         j = s[each, i].argmax(-1)
         y[each, i, j] = True
         s[each, i], s[each, :, j] = -1, -1
@@ -93,8 +98,7 @@ def legacy_match_batch(
     s, each = x.clone(memory_format=torch.contiguous_format), torch.arange(len(x))
     mark, own = s.new_tensor(-1e-7), slice(None) if boolean else 1
     for _ in range(s.shape[-1]):
-        lead = s.topk(2, -2).values.diff(dim=-2)[..., 0, :].abs()
-        j = lead.argmax(-1)
+        j = _lead(s, -2).argmax(-1)
         i = s[each, :, j].argmax(-1)
         s[each, :, j] = 0
         s[each, i, own] = 0

@@ -34,7 +34,7 @@ def _limit():
     return numba.config.NUMBA_NUM_THREADS
 
 
-FEW_NUMBERS = 1 << 13  # one thread has done them before another is awake
+FEW_NUMBERS = 1 << 15  # one thread has done them before another is awake
 
 
 def in_pieces(

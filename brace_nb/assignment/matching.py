@@ -60,6 +60,8 @@ def _split(pairs, counts, device):
     "Rows and columns of every matrix: arrays, or tensors when a device is given."
     if device is not None:
         rows, cols = torch.from_numpy(pairs).to(device).unbind()
+        if len(counts) == 1:
+            return [(rows, cols)]
         return list(zip(rows.split_with_sizes(counts), cols.split_with_sizes(counts)))
     stops = list(accumulate(counts))
     return [(pairs[0, start:stop], pairs[1, start:stop]) for start, stop in zip([0, *stops], stops)]
