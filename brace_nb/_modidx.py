@@ -1997,6 +1997,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                         'brace_nb/companion/evidence.py'),
                                              'brace_nb.companion.evidence.keep_evidence': ( '7_companion/evidence.html#keep_evidence',
                                                                                             'brace_nb/companion/evidence.py'),
+                                             'brace_nb.companion.evidence.needed_parameters': ( '7_companion/evidence.html#needed_parameters',
+                                                                                                'brace_nb/companion/evidence.py'),
                                              'brace_nb.companion.evidence.read_evidence': ( '7_companion/evidence.html#read_evidence',
                                                                                             'brace_nb/companion/evidence.py')},
             'brace_nb.companion.experiments': { 'brace_nb.companion.experiments.Experiment': ( '7_companion/experiments.html#experiment',

@@ -207,7 +207,7 @@ def _publish_all(chosen: dict[str, Experiment], profile: str, only: str, code: i
         if result_of(e) and not damaged(e):
             publishing.publish(e)
             if profile == evidence.LONG:
-                evidence.keep_evidence(e)
+                evidence.keep_evidence(e, chosen)
     if not only and code == 0:
         publishing.forget_lost(profile)
     return publishing.collect(profile)
@@ -218,7 +218,7 @@ def _unproven(chosen: dict[str, Experiment], reasons: dict[str, list[str]]) -> d
     known, wanted = evidence.read_evidence(), set()
     for name in reversed([n for n in chosen if n in reasons]):
         used = any(name in chosen[n].needs for n in wanted)
-        if used or chosen[name].claims and not evidence.is_proven(chosen[name], known):
+        if used or chosen[name].claims and not evidence.is_proven(chosen[name], known, chosen):
             wanted.add(name)
     return {name: why for name, why in reasons.items() if name in wanted}
 

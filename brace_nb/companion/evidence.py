@@ -14,7 +14,7 @@ from .staleness import fingerprint, result_of
 from ..core.files import read_json, write_atomic
 
 # %% auto #0
-__all__ = ['LONG', 'evidence_folder', 'keep_evidence', 'read_evidence', 'is_proven', 'evidence_by_row']
+__all__ = ['LONG', 'evidence_folder', 'needed_parameters', 'keep_evidence', 'read_evidence', 'is_proven', 'evidence_by_row']
 
 # %% ../../nbs/7_companion/07a_evidence.ipynb #156393d8
 LONG = "long"  # the profile whose measurements are evidence
@@ -27,19 +27,33 @@ def evidence_folder() -> Path:
     return root() / "data/evidence"
 
 
-def _inputs(experiment: Experiment) -> dict[str, str]:
-    "What the experiment depends on, without the digests of other results: those are evidence of their own."
-    return {k: v for k, v in fingerprint(experiment).items() if not k.startswith("results of ")}
+def needed_parameters(
+    experiment: Experiment,
+    found: dict[str, Experiment],  # Those that it needs, near and far, among others
+) -> dict[str, str]:  # "parameter X of part/name" -> its value, as Python writes it
+    "The parameters of the experiments whose results are read."
+    told = {}
+    for name in experiment.needs:
+        told |= {f"parameter {k} of {name}": repr(v) for k, v in found[name].values.items()}
+        told |= needed_parameters(found[name], found)
+    return told
+
+
+def _inputs(digests, experiment, found):
+    "What evidence depends on: for the results of others, which are evidence of their own, their parameters."
+    own = {k: v for k, v in digests.items() if not k.startswith("results of ")}
+    return own | needed_parameters(experiment, found)
 
 
 def keep_evidence(
     experiment: Experiment,  # Of the profile `long`, with a finished run
+    found: dict[str, Experiment],  # Those that it needs, near and far, among others
 ) -> Path | None:  # The file; None for an experiment that judges no row
     "Write what a finished long run measured."
     result, records = result_of(experiment), experiment.folder / "out/claims.json"
     if result is None or not records.exists():
         return None
-    inputs = {k: v for k, v in result["fingerprint"].items() if not k.startswith("results of ")}
+    inputs = _inputs(result["fingerprint"], experiment, found)
     told = dict(experiment=experiment.name, parameters=experiment.values)
     told |= dict(seconds=result["run"].get("seconds"), device=result["run"].get("device", "cpu"))
     content = told | dict(inputs=inputs, rows=read_json(records))
@@ -61,10 +75,11 @@ def read_evidence(
 def is_proven(
     experiment: Experiment,  # Of the profile `long`
     known: dict[str, dict],  # From `read_evidence`
+    found: dict[str, Experiment],  # Those that it needs, near and far, among others
 ) -> bool:
     "Has this very experiment been measured, here or on another machine?"
-    found = known.get(experiment.name)
-    return found is not None and found["inputs"] == _inputs(experiment)
+    kept = known.get(experiment.name)
+    return kept is not None and kept["inputs"] == _inputs(fingerprint(experiment), experiment, found)
 
 
 def evidence_by_row(
