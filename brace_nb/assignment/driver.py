@@ -63,9 +63,10 @@ def run_kernel(
     "Solve a batch."
     solve, (B, h, w) = compiled(name), c.shape
     pairs, facts = np.empty((2, B, h if h < w else w), np.int64), np.empty((2, B))
-    if c.size <= FEW_NUMBERS:
+    size = h * w * max(1, count)  # as often they are read
+    if B * size <= FEW_NUMBERS:
         return pairs, facts, solve(c, sign, count, weight, pairs, facts, 0, B)
-    return pairs, facts, in_pieces(partial(solve, c, sign, count, weight, pairs, facts), B, h * w)
+    return pairs, facts, in_pieces(partial(solve, c, sign, count, weight, pairs, facts), B, size)
 
 # %% ../../nbs/4_assignment/01c_driver.ipynb #ragged12
 def run_ragged(
