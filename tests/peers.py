@@ -69,8 +69,8 @@ def alone():
     shapes = [("uniform", s) for s in sides] + [("integers", (100, 100)), ("integers", (500, 500))]
     shapes += [("geometric", (500, 500)), ("machol", (10, 10)), ("machol", (100, 100))]
     shapes += [("half forbidden", (20, 100)), ("half forbidden", (500, 500))]
-    peers = {"SciPy": linear_sum_assignment, "lapjvr": partial(lap.lapjvr, extend_cost=True)}
-    peers["lapjvh"] = partial(lap.lapjvh, extend_cost=True)
+    solvers = {n: partial(getattr(lap, n), extend_cost=True) for n in ("lapjvr", "lapjvh", "lapjvs")}
+    peers = {"SciPy": linear_sum_assignment} | solvers
     for kind, (h, w) in shapes:
         given = [costs(kind, h, w) for _ in range(int(np.clip(100_000 // (h * w), 2, 200)))]
         calls = peers | ({"lapjvc": lap.lapjvc} if h == w else {})
@@ -85,7 +85,7 @@ def batches():
     for kind, (h, w), count in [*shapes, ("integers", (100, 100), 32), ("integers", (100, 300), 32)]:
         given = np.stack([costs(kind, h, w) for _ in range(count)])
         turns = dict(SciPy=partial(one_at_a_time, linear_sum_assignment, given))
-        for n in ("lapjvr", "lapjvh"):
+        for n in ("lapjvr", "lapjvh", "lapjvs"):
             turns[n] = partial(getattr(lap, f"{n}_batch"), given, extend_cost=True, n_threads=1)
         yield f"A1 batch of {count}, {kind} {h} x {w}", partial(assign, given), turns
 
