@@ -221,7 +221,7 @@ def cosine_of_best_corner(v):
     return (falling.cumsum(1) / np.sqrt(np.arange(1, v.shape[1] + 1))).max(1)
 
 
-@pytest.mark.parametrize("dim", [113, 200, 256, 257])
+@pytest.mark.parametrize("dim", [113, 256, 512, 513, 2048])
 @pytest.mark.parametrize("noise", [0, 1e-6, 0.1])
 def test_flat_rows_wait_for_each_other(dim, noise):
     "Rows in which most entries stay undecided are sorted side by side; the last few, and one alone, alone."

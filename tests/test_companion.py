@@ -299,6 +299,16 @@ def test_a_profile_moves_seeds_and_nothing_else(project):
     assert find_experiments("moved")["a/b"].values == moved
 
 
+def test_what_others_read_takes_another_course_with_other_seeds():
+    "Else a replication would measure the same training again; six encoders once stood still in it."
+    here, there = find_experiments("cpu"), find_experiments("other_seeds")
+    read = {name for e in here.values() for name in e.needs}
+    still = {name for name in read if here[name].values == there[name].values}
+    no_course_of_its_own = {"grounding/runs_features"}  # features of encoders that are moved
+    judged_by_ten_seeds = {"evaluation/distilled"}
+    assert len(read) > 20 and still == no_course_of_its_own | judged_by_ten_seeds
+
+
 def test_parameters_and_profiles(project):
     def notebook(*cells):
         found = [dict(cell_type="code", source=s, metadata=dict(tags=t)) for s, t in cells]

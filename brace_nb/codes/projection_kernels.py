@@ -145,7 +145,7 @@ def _may_hold(m, t, b, n, before, after, least):
     return ends or (before + x * t) ** 2 >= least * (n + x)
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #0a976113
-_LANES, _SHORT, _MIDDLE = 32, 112, 256
+_LANES, _SHORT, _MIDDLE, _LONG = 32, 112, 512, 8192
 
 
 @_uncounted
@@ -259,15 +259,35 @@ def _place_blocks(found, top, shift, places, out):
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #282cd7e1
 @_uncounted
-def _threshold_of_blocks(found, top, shift, blocks, n, threshold, counts, sums, edges, places, free, spare):
+def _least_of_blocks(blocks, n, counts, sums):
+    "The best S^2 at an end of a block, less a margin, when `n` larger entries come before them."
+    least = sums[0] * sums[0] / n
+    for k in range(blocks):
+        n += counts[k + 1]
+        least = max(least, sums[k + 1] * sums[k + 1] / n)
+    return least * (1 - 1e-9)
+
+
+@_uncounted
+def _unsettled(blocks, n, least, counts, sums, edges):
+    "How many entries lie in blocks that may hold the optimum."
+    held = 0
+    for k in range(blocks):
+        m, t, b = counts[k + 1], 0.0 + edges[k], 0.0 + edges[k + 1]
+        if m > 0 and _may_hold(m, t, b, n, sums[k], sums[k + 1], least):
+            held += m
+        n += m
+    return held
+
+
+@_uncounted
+def _threshold_of_blocks(
+    found, top, shift, blocks, n, least, threshold, counts, sums, edges, places, free, spare
+):
     "The exact threshold when `n` larger entries come before the blocks."
-    best = sums[0] * sums[0] / n
-    least, before, at = best, n, 0
+    best, at = sums[0] * sums[0] / n, 0
     for k in range(blocks):
         places[k], at = at, at + counts[k + 1]
-        before += counts[k + 1]
-        least = max(least, sums[k + 1] * sums[k + 1] / before)
-    least *= 1 - 1e-9
     _place_blocks(found, top, shift, places, free)
     at = 0
     for k in range(blocks):
@@ -297,8 +317,10 @@ def _squeeze(v, top, smallest, grow):
 
 
 @_inlined
-def _threshold_of_any(v, top, smallest, grow, most, found, free, spare, flags, counts, sums, edges, places):
-    "The exact threshold of a row in any order; 0 when more than `most` entries stay undecided."
+def _threshold_of_any(
+    v, top, smallest, grow, most, many, found, free, spare, flags, counts, sums, edges, places
+):
+    "The exact threshold; 0 when more than `most` entries are undecided, or more than `many` in blocks."
     low, high, undecided, n, total = _squeeze(v, top, smallest, grow)
     if undecided == 0:
         return high
@@ -314,8 +336,11 @@ def _threshold_of_any(v, top, smallest, grow, most, found, free, spare, flags, c
         end = total + 1.0 * left.size * left[0]
         return left[0] if end * end / (n + left.size) > best else high
     blocks, shift = _group(left, largest, least, total, counts, sums, edges)
+    reached = _least_of_blocks(blocks, n, counts, sums)
+    if _unsettled(blocks, n, reached, counts, sums, edges) > many:
+        return 0 * high
     return _threshold_of_blocks(
-        left, largest, shift, blocks, n, high, counts, sums, edges, places, free, spare
+        left, largest, shift, blocks, n, reached, high, counts, sums, edges, places, free, spare
     )
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #5d0f21ac
@@ -363,10 +388,12 @@ def _sorted_copy(v, falls, found):
 
 # %% ../../nbs/2_codes/00a_projection_kernels.ipynb #waiting1
 @_uncounted
-def _project(v, bits, out, bad, rows, most, one, found, free, spare, flags, counts, sums, edges, places):
-    "The code of every row, but of those with more than `most` undecided: they go to `rows`; how many."
+def _project(
+    v, bits, out, bad, rows, most, many, one, found, free, spare, flags, counts, sums, edges, places
+):
+    "The code of every row, but of those that wait for others like them: they go to `rows`; how many."
     to, pattern = v.dtype.type, one.view(bits.dtype)
-    infinity, smallest, grow = to(np.inf), np.nextafter(to(0), to(1)), np.nextafter(to(1), to(2))
+    infinity, tiny, grow = to(np.inf), np.nextafter(to(0), to(1)), np.nextafter(to(1), to(2))
     one[0] = infinity
     limit, waiting = pattern[0], 0
     for r in range(v.shape[0]):
@@ -382,7 +409,7 @@ def _project(v, bits, out, bad, rows, most, one, found, free, spare, flags, coun
         threshold = one[0]
         if falls and rises:
             threshold = _threshold_of_any(
-                v[r], one[0], smallest, grow, most, found, free, spare, flags, counts, sums, edges, places
+                v[r], one[0], tiny, grow, most, many, found, free, spare, flags, counts, sums, edges, places
             )
         elif falls or rises:
             _sorted_copy(v[r], falls, found)
@@ -404,7 +431,7 @@ def project_rows(
 ):
     "The code of the largest cosine for every row, the sparsest one on a tie."
     dim, rows = v.shape[1], np.arange(v.shape[0])
-    table = np.zeros((min(dim, _MIDDLE), _LANES), bits.dtype)
+    table = np.zeros((dim if dim <= _LONG else 1, _LANES), bits.dtype)
     total, best, threshold = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
     if dim <= _SHORT:
         infinity = np.full(1, np.inf, v.dtype)
@@ -416,9 +443,9 @@ def project_rows(
     counts, sums, edges = np.empty(blocks, bits.dtype), np.empty(blocks), np.empty(blocks, v.dtype)
     one, flags = np.empty(1, v.dtype), np.empty(dim, np.uint8)
     places = np.empty(blocks, bits.dtype)
-    most = 32 if dim <= _MIDDLE else dim
+    most, many = 32 if dim <= _MIDDLE else dim, dim // 4 if dim <= _LONG else dim
     left = _project(
-        v, bits, out, bad, rows, most, one, found, free, spare, flags, counts, sums, edges, places
+        v, bits, out, bad, rows, most, many, one, found, free, spare, flags, counts, sums, edges, places
     )
     while left > _LANES // 2:  # fewer do not pay
         count = min(left, _LANES)
