@@ -112,7 +112,9 @@ class ArrayRule:
         check: Callable,  # Value, name -> None or an error
         axes: str = "",  # Names of the axes
     ):
-        self.check, self.axes = check, [a.partition(">") for a in axes.split()]
+        self.check, self.axes = check, axes.split()
+        self.open = self.axes[:1] == ["..."]  # may there be axes before the named ones?
+        self.named = [_axis(a) for a in self.axes[self.open :]]
 
     def __call__(self, value, name=None):
         "The rule with axes, or its verdict on a value."
@@ -125,34 +127,27 @@ class ArrayRule:
         known: dict,  # Name of an axis -> size, completed here
     ) -> None:
         "Raise ValueError unless the axes are those that the names and the other arguments ask for."
-        shape, before = tuple(value.shape if hasattr(value, "shape") else np.shape(value)), dict(known)
-        if not self._fits(shape, known):
+        shape, before = value.shape if hasattr(value, "shape") else np.shape(value), dict(known)
+        last = shape[max(0, len(shape) - len(self.named)) :] if self.open else shape
+        if len(last) != len(self.named):
             self.refuse(shape, name, before)
-
-    def _fits(self, shape, known):
-        "Have the axes the right number and sizes? Sizes of new ones become known."
-        axes = self.axes
-        if axes[0][0] == "...":
-            axes = axes[1:]
-            shape = shape[len(shape) - len(axes) :] if len(shape) > len(axes) else shape
-        return len(shape) == len(axes) and all(_agrees(a, n, known) for a, n in zip(axes, shape))
+        for (axis, exact, least), size in zip(self.named, last):
+            if size != (known.setdefault(axis, size) if exact is None else exact) or size <= least:
+                self.refuse(shape, name, before)
 
     def refuse(self, shape, name, known):
         "Raise the error of axes that do not fit."
-        wanted = [f"{a}{sign}{least}" for a, sign, least in self.axes]
-        fixed = ", ".join(
-            f"{a} = {known[a]}" for a in dict.fromkeys(a for a, _, _ in self.axes) if a in known
-        )
+        fixed = ", ".join(f"{a} = {known[a]}" for a in dict.fromkeys(a for a, *_ in self.named) if a in known)
         fixed = f" with {fixed}" if fixed else ""
-        raise ValueError(f"{name} must have the shape ({', '.join(wanted)}){fixed}; got {shape}.")
+        raise ValueError(
+            f"{name} must have the shape ({', '.join(self.axes)}){fixed}; got {tuple(shape)}."
+        )
 
 # %% ../../nbs/0_core/07_arguments.ipynb #ce52bec3
-def _agrees(axis, size, known):
-    "Is an axis as large as it must be? A new one becomes known."
-    name, _, least = axis
-    if name.isdigit():
-        return size == int(name)
-    return known.setdefault(name, size) == size and (not least or size > int(least))
+def _axis(text):
+    "Name of an axis, the size that it must have (None: one that agrees), and what it must be larger than."
+    name, _, least = text.partition(">")
+    return name, int(name) if name.isdigit() else None, int(least or -1)
 
 
 def _tensor(value, name):
@@ -227,6 +222,11 @@ def as_tensor(
         return torch.from_numpy(a)
 
 # %% ../../nbs/0_core/07_arguments.ipynb #d7970b47
+def _array(value, name):
+    if type(value) is not np.ndarray or _readable_type(value.dtype) is None:
+        as_tensor(value, name)
+
+
 def _finite(value, name):
     check_finite(as_tensor(value, name), name)
 
@@ -246,7 +246,7 @@ def _labels(value, name):
         raise ValueError(f"{name} must not be NaN or infinite. Drop these rows.")
 
 
-array, finite, ids, labels = map(ArrayRule, (as_tensor, _finite, _ids, _labels))
+array, finite, ids, labels = map(ArrayRule, (_array, _finite, _ids, _labels))
 
 # %% ../../nbs/0_core/07_arguments.ipynb #0d251f9f
 def within(
@@ -334,19 +334,21 @@ def _all_rules(called, parameters, rules):
 def _checked_function(function, rules):
     "The function, whose arguments are looked at first."
     parameters = inspect.signature(function).parameters
-    found = _all_rules(function.__qualname__, parameters, rules)
-    defaults = {name: p.default for name, p in parameters.items()}
     places = [name for name, p in parameters.items() if p.kind <= p.POSITIONAL_OR_KEYWORD]
-    shaped = {name: rule for name, rule in found.items() if getattr(rule, "axes", None)}
+    guards = {
+        name: (parameters[name].default, rule, rule.fit if getattr(rule, "axes", None) else None)
+        for name, rule in _all_rules(function.__qualname__, parameters, rules).items()
+    }
 
     @wraps(function)
     def call(*args, **options):
         axes = {}
         for name, value in (*zip(places, args), *options.items()):
-            if name in found and value is not defaults[name]:
-                found[name](value, name)
-                if name in shaped:
-                    shaped[name].fit(value, name, axes)
+            default, rule, fit = guards.get(name, (value, None, None))
+            if value is not default:
+                rule(value, name)
+                if fit:
+                    fit(value, name, axes)
         return function(*args, **options)
 
     call.is_checked = True

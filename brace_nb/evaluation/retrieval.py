@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import as_tensor, like, widen
+from ..core import as_tensor, like, parallel_map, widen
 from ..core.arguments import array, checked, ids, many, size, sizes
 
 # %% auto #0
@@ -83,39 +83,61 @@ def relevant_pairs(
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #6b6aed04
 def _refuse_nan(scores):
     "Raise ValueError naming the queries with NaN."
-    if not scores.is_floating_point() or not scores.numel() or not scores.sum().isnan():
-        return  # a sum of numbers may be infinite, or NaN of two infinities
     bad = scores.amax(1).isnan().nonzero()[:5, 0].tolist()
     if bad:
         raise ValueError(f"similarities must be numbers; queries {bad} hold NaN. Drop these queries.")
 
 
+def _count_compiled(scores, least, step, query):
+    "Counts of float32 or float64, in threads; are all scores numbers?"
+    from brace_nb.evaluation.rank_kernels import count_at_least
+
+    out = np.empty(len(least), np.int64)
+
+    def count(start):
+        part = slice(start, start + step)
+        block = scores[part if query is None else query[part]]
+        return count_at_least(np.ascontiguousarray(block), least[part], out[part])
+
+    starts = range(0, len(out), step)
+    known = count(0) if len(starts) == 1 else all(parallel_map(count, starts))
+    return torch.from_numpy(out), known
+
+
+def _count(scores, least, step, query):
+    "Counts of any type on any device; of what is in floating point nothing is known."
+    parts = [slice(start, start + step) for start in range(0, len(least), step)]
+    blocks = (scores[part if query is None else query[part]] for part in parts)
+    counts = [(block >= least[part, None]).sum(1) for part, block in zip(parts, blocks)]
+    none = torch.zeros(0, dtype=torch.int64, device=scores.device)
+    return torch.cat([none, *counts]), not scores.is_floating_point()
+
+
 def _at_least(scores, least, chunk, query=None):
     "Number of items with a score of at least `least`, for each row, or for the row of each `query`."
-    items, out = scores.shape[1], torch.empty(len(least), dtype=torch.int64, device=scores.device)
-    long = torch.float32 if items <= 2**24 else torch.float64
-    counts = scores.dtype if scores.itemsize == 8 else long  # a type in which ones are added without an error
-    step = max(1, (min(chunk, 2**18) if scores.is_cpu else chunk) // max(items, 1))
-    for part in (slice(start, start + step) for start in range(0, len(out), step)):
-        block = scores[part] if query is None else scores[query[part]]
-        hits = torch.empty_like(block, dtype=counts)
-        out[part] = torch.ge(block, least[part, None], out=hits).sum(1)
+    if scores.is_cpu and scores.dtype in (torch.float32, torch.float64):
+        count, chunk = _count_compiled, min(chunk, 2**20)
+        scores, least = scores.numpy(), np.ascontiguousarray(least.numpy())
+    else:
+        count = _count
+    out, known = count(scores, least, max(1, chunk // max(scores.shape[1], 1)), query)
+    if not known:
+        _refuse_nan(torch.as_tensor(scores))
     return out
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #c213ff06
 def _own_scores(scores, rows, columns):
-    "Query and score of each relevant pair, as tensors."
-    query, item = (torch.from_numpy(p).to(scores.device) for p in (rows, columns))
-    score = scores.diagonal() if rows is columns else scores[query, item]
-    return query, score.short() if score.dtype in (torch.bool, torch.uint8) else score
+    "Score of each relevant pair."
+    score = scores.diagonal() if rows is columns else scores[rows, columns]
+    return score.short() if score.dtype in (torch.bool, torch.uint8) else score
 
 
 def _ranks(scores, rows, columns, chunk):
     "Ranks of the best of the relevant pairs of each row."
-    _refuse_nan(scores)
-    query, score = _own_scores(scores, rows, columns)
-    if len(query) == len(scores):  # one for each row: the only item that is no competitor
+    score = _own_scores(scores, rows, columns)
+    if len(rows) == len(scores):  # one for each row: the only item that is no competitor
         return _at_least(scores, score, chunk)
+    query = torch.from_numpy(rows).to(scores.device)
     best = score.new_zeros(len(scores)).scatter_reduce(0, query, score, "amax", include_self=False)
     at_least = _at_least(scores, best, chunk)
     return 1 + at_least.index_add(0, query, (score >= best[query]).long(), alpha=-1)
@@ -204,9 +226,8 @@ def retrieval_report(
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #16bffff8
 def _places(scores, rows, columns, gain):
     "Relevant pairs by query and place: query, number among its relevant ones from 0, place from 1, gain."
-    _refuse_nan(scores)
-    query, score = _own_scores(scores, rows, columns)
-    at_least = _at_least(scores, score, 2**24, query).cpu().numpy()
+    score = _own_scores(scores, rows, columns)
+    at_least = _at_least(scores, score, 2**24, rows).cpu().numpy()
     score = (score.double() if score.is_floating_point() else score).cpu().numpy()
     falling = -score if score.dtype.kind == "f" else ~score  # ~ is a minus that does not overflow
     order = np.lexsort((gain, falling, rows))  # what is worth least comes first among equals
