@@ -395,7 +395,7 @@ def check_finite(
     cure: str = "Drop these rows.",  # Last sentence of the error
 ) -> None:
     "Raise ValueError naming the first rows that hold NaN or infinity."
-    if not (t.is_floating_point() and t.numel()) or t.sum().isfinite():  # a finite sum has finite terms
+    if not (t.is_floating_point() and t.numel()) or math.isfinite(t.sum()):  # a finite sum has finite terms
         return
     wide = t if t.itemsize > 1 else t.float()  # float8 has few operations
     bad = ~wide.isfinite()

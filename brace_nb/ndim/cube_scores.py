@@ -33,7 +33,8 @@ def scores_from_products(
     "Scores from the inner products of all pairs."
     if m.family == "gram":
         return m.compute(G, n)
-    return from_norm(m, norm_squared(G, range(n)), outer_sum([G[a, a] for a in range(n)]), n, F, shrink)
+    Q = outer_sum([G[a, a] for a in range(n)]) if shrink or m.needs != "P" else None
+    return from_norm(m, norm_squared(G, range(n)), Q, n, F, shrink)
 
 
 def rows_of_tuples(

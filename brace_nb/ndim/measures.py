@@ -58,7 +58,7 @@ class Measure(Entry):
     flip: str = "yes"  # Unchanged when every vector of the tuple changes sign? "yes", "no", "even n"
     link: str = ""  # For unit rows, the measure as a function of P = |s|^2; empty if it is none
     each: Callable | None = None  # feature: (s_f, q_f, a_f, n) -> what is summed over features
-    needs: str = ""  # feature: which of s, q, a `each` reads
+    needs: str = ""  # feature: which of s, q, a `each` reads; norm: "P" if Q is not read
     only: int | None = None  # Defined for this n alone
 
     @property
@@ -183,7 +183,7 @@ MEASURES = Registry("measure", {  # Row or source, family, title, formula, score
     "l2norm": _row(2, "feature", "1 - spread", "1 - sum_f sqrt(SST_f)", "1",
                    lambda total, n, F: 1 - total, each=_spread, needs="sq"),
     "mean_cosine": _row(3, "norm", "cosine to mean", "m.m/|m| = |m|", "1",
-                        lambda P, Q, n, F: root(P) / n, link="sqrt(P)/n"),
+                        lambda P, Q, n, F: root(P) / n, link="sqrt(P)/n", needs="P"),
     "rms_feature": _row(4, "feature", "1 - mean spread", "1 - (1/F) sum_f sqrt(SST_f)", "1",
                         lambda total, n, F: 1 - total / F, each=_spread, needs="sq"),
     "sst_l2": _row(5, "feature", "1 - L2 of SST", "1 - sqrt(sum_f SST_f^2)", "1",
@@ -199,13 +199,13 @@ MEASURES = Registry("measure", {  # Row or source, family, title, formula, score
     "sst_feature": _row(10, "norm", "F - SST", "sum_f (1 - SST_f) = F - SST", "F",
                         lambda P, Q, n, F: F - (Q - P / n), link="F - n + P/n"),
     "mean_norm_sq": _row(11, "norm", "length / $n^2$", "(1/n^2) |s|^2/|s|", "1/n",
-                         lambda P, Q, n, F: root(P) / n**2, link="sqrt(P)/n**2"),
+                         lambda P, Q, n, F: root(P) / n**2, link="sqrt(P)/n**2", needs="P"),
     "sum_norm": _row(12, "norm", "length of sum", "|s|^2/|s|", "n",
-                     lambda P, Q, n, F: root(P), link="sqrt(P)"),
+                     lambda P, Q, n, F: root(P), link="sqrt(P)", needs="P"),
     "mean_norm": _row(13, "norm", "length of mean", "|s|/n", "1",
-                      lambda P, Q, n, F: root(P) / n, link="sqrt(P)/n"),
+                      lambda P, Q, n, F: root(P) / n, link="sqrt(P)/n", needs="P"),
     "mean_dot": _row(14, "norm", "dot with mean", "sum_a x_a.m/|m| = |s|", "n",
-                     lambda P, Q, n, F: root(P), link="sqrt(P)"),
+                     lambda P, Q, n, F: root(P), link="sqrt(P)", needs="P"),
     "leave_one_out": _row(15, "gram", "leave one out", "sum_a x_a.(s - x_a)/|s - x_a|", "n", _leave_one_out),
     "delta_h": _row(16, "feature", "hypotenuse", "sum_f [m_f - (sqrt(q_f) - sqrt(n) |m_f|)]", "sum_f v_f",
                     lambda total, n, F: total, flip="no", needs="sq",

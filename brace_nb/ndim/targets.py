@@ -148,7 +148,8 @@ def own_cross_entropy(
     smoothing: float | Tensor = 0.0,  # Part of the target that is spread evenly over the cells of a row
 ) -> Tensor:  # Mean of all rows
     "Cross-entropy against one cell of each row; no step depends on a value, so `vmap` takes it."
-    own, logits = own.expand(logits.shape[:-1]).flatten(), logits.flatten(0, -2)
+    if logits.ndim > 2:
+        own, logits = own.expand(logits.shape[:-1]).flatten(), logits.flatten(0, -2)
     loss = F.cross_entropy(logits, own)
     if not isinstance(smoothing, Tensor) and smoothing == 0:
         return loss
@@ -182,7 +183,7 @@ class CubeProblem:
     def logits(self, where, scale, bias, w, operands=None, scores=None):
         "Logits of a block; in a softmax a weight multiplies the exponential."
         out = scale * (scores or self.scores).block(where, operands)
-        return out + (0 if w is None else self.weights(log_weight(w), where))
+        return out if w is None else out + self.weights(log_weight(w), where)
 
     def label_logits(self, where, scale, bias, w):
         "Logits of the identical inputs that define exact labels, without gradient."
@@ -211,9 +212,10 @@ class CubeProblem:
         "The loss from the whole cube."
         logits = self.logits(None, scale, bias, w)
         if self.labels is None:  # of each slice only its anchor and its sums are read
-            own = sum(self.anchors()[0] * self.batch_size**k for k in range(self.n - 1))
+            own = torch.arange(self.batch_size, device=logits.device)
+            own = own * sum(self.batch_size**k for k in range(self.n - 1))
             each = [own_cross_entropy(self.rows(logits, t), own, self.smoothing) for t in range(self.n)]
-            return sum(each) / self.n
+            return sum(each[1:], each[0]) / self.n
         target, total = self.label_logits(None, scale, bias, w), 0
         for t in range(self.n):
             wanted = self.rows(target, t).softmax(1).nan_to_num(0)

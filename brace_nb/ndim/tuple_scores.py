@@ -73,7 +73,7 @@ def unit(
 ) -> Tensor:  # The same directions
     "Rows of unit length: the largest entry first, so that no square over- or underflows."
     x = x / x.detach().abs().amax(-1, keepdim=True)
-    return x / x.norm(dim=-1, keepdim=True)
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 # %% ../../nbs/3_ndim/01_tuple_scores.ipynb #ffdb5879
 def _check_rows(xs, normalize):
@@ -97,10 +97,11 @@ def as_batches(
     dtype = torch.float64 if any(x.dtype == torch.float64 for x in xs) else torch.float32
     xs = [x.to(dtype) for x in xs]
     if not normalize:
-        _check_rows(xs, normalize)
+        if not math.isfinite(sum(x.detach().sum() for x in xs)):
+            _check_rows(xs, normalize)
         return xs
     rows = unit(torch.cat([x.reshape(-1, x.shape[-1]) for x in xs]))
-    if not rows.detach().sum().isfinite():  # what has no direction is NaN now
+    if not math.isfinite(rows.detach().sum()):  # what has no direction is NaN now
         _check_rows(xs, normalize)
     return [u.view_as(x) for u, x in zip(rows.split([math.prod(x.shape[:-1]) for x in xs]), xs)]
 
