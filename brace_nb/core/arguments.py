@@ -139,9 +139,7 @@ class ArrayRule:
         "Raise the error of axes that do not fit."
         fixed = ", ".join(f"{a} = {known[a]}" for a in dict.fromkeys(a for a, *_ in self.named) if a in known)
         fixed = f" with {fixed}" if fixed else ""
-        raise ValueError(
-            f"{name} must have the shape ({', '.join(self.axes)}){fixed}; got {tuple(shape)}."
-        )
+        raise ValueError(f"{name} must have the shape ({', '.join(self.axes)}){fixed}; got {tuple(shape)}.")
 
 # %% ../../nbs/0_core/07_arguments.ipynb #ce52bec3
 def _axis(text):
