@@ -4635,8 +4635,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                     'brace_nb/grounding/students.py'),
                                              'brace_nb.grounding.students._distances': ( '6_grounding/students.html#_distances',
                                                                                          'brace_nb/grounding/students.py'),
-                                             'brace_nb.grounding.students._drawn': ( '6_grounding/students.html#_drawn',
-                                                                                     'brace_nb/grounding/students.py'),
                                              'brace_nb.grounding.students._guesses': ( '6_grounding/students.html#_guesses',
                                                                                        'brace_nb/grounding/students.py'),
                                              'brace_nb.grounding.students.contrasts': ( '6_grounding/students.html#contrasts',

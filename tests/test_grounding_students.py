@@ -1,5 +1,7 @@
 """Students side by side against one alone, their losses against the cube's and CLIP's, and sample ratios."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -85,6 +87,16 @@ def test_no_student_feels_the_others():
     together = taught([0, 1, 2])
     for s in range(3):
         assert torch.allclose(taught([s])[:, 0], together[:, s], atol=1e-8)
+
+
+def test_no_two_weights_of_a_student_share_their_draws():
+    towers = TextStudents([3], 30, 5, 29, width=16, layers=2)
+    drawn = [p[0].detach().flatten().numpy() for p in towers.pieces() if p[0].detach().std() > 0]
+    assert len(drawn) == 2 + 2 * 4 + 1
+    for (i, a), (j, b) in itertools.permutations(enumerate(drawn), 2):
+        size = min(len(a), len(b), 64)
+        shifted = [np.corrcoef(a[s : s + size], b[:size])[0, 1] for s in range(min(97, len(a) - size + 1))]
+        assert max(shifted) < 0.7, (i, j)
 
 
 def test_padding_changes_nothing():

@@ -24,19 +24,12 @@ __all__ = ['TEACHINGS', 'TextStudents', 'contrasts', 'train_students', 'hide_wor
            'path_movement', 'random_walk']
 
 # %% ../../nbs/6_grounding/06_students.ipynb #e8a5a447
-def _drawn(seed, shape, spread):
-    "Normal weights from a student's seed."
-    draw = torch.Generator().manual_seed(seed)
-    torch.rand(math.prod(shape) % 97, generator=draw)  # other weights of one seed shall not be alike
-    return spread * torch.randn(shape, generator=draw)
-
-
 class _Map(nn.Module):
     "A linear map without a bias at the start."
 
-    def __init__(self, seed, inputs, outputs):
+    def __init__(self, draw, inputs, outputs):  # draw: a generator, one for all weights of a student
         super().__init__()
-        self.weight = nn.Parameter(_drawn(seed, (inputs, outputs), inputs**-0.5))
+        self.weight = nn.Parameter(inputs**-0.5 * torch.randn(inputs, outputs, generator=draw))
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, x, part=slice(None)):  # part: of the outputs
@@ -47,11 +40,11 @@ class _Map(nn.Module):
 class _Block(nn.Module):
     "Attention and two linear maps, as in `nn.TransformerEncoderLayer(norm_first=True)`."
 
-    def __init__(self, seed, width, heads):
+    def __init__(self, draw, width, heads):
         super().__init__()
         self.heads, self.before, self.between = heads, nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attend, self.mix = _Map(seed, width, 3 * width), _Map(seed, width, width)
-        self.widen, self.narrow = _Map(seed, width, 4 * width), _Map(seed, 4 * width, width)
+        self.attend, self.mix = _Map(draw, width, 3 * width), _Map(draw, width, width)
+        self.widen, self.narrow = _Map(draw, width, 4 * width), _Map(draw, 4 * width, width)
 
     def forward(self, x, used, at=None):  # at: places that are asked for, int64, (.., M, 1); None: all
         seen = self.before(x)
@@ -71,13 +64,13 @@ class _Tower(nn.Module):
 
     def __init__(self, seed, vocabulary, dim, end, width, heads, layers, longest):
         super().__init__()
-        self.end = end
+        self.end, draw = end, torch.Generator().manual_seed(seed)
         self.tokens, self.places = (
-            nn.Embedding.from_pretrained(_drawn(seed, (rows, width), 0.1), freeze=False)
+            nn.Embedding.from_pretrained(0.1 * torch.randn(rows, width, generator=draw), freeze=False)
             for rows in (vocabulary, longest)
         )
-        self.blocks = nn.ModuleList(_Block(seed, width, heads) for _ in range(layers))
-        self.last, self.project = nn.LayerNorm(width), _Map(seed, width, dim)
+        self.blocks = nn.ModuleList(_Block(draw, width, heads) for _ in range(layers))
+        self.last, self.project = nn.LayerNorm(width), _Map(draw, width, dim)
 
     def states(self, tokens, at=None):
         "The last block computes the places that are asked for."
