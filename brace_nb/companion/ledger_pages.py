@@ -40,13 +40,14 @@ def agreed(
     row: dict,  # A row of `load_claims`
     found: dict,  # What `judged` says of this run
     elsewhere: dict[str, dict],  # Course -> {measured, null}
+    alike: tuple = (),  # Verdicts of another course that do not count against this one
 ) -> dict:  # The same; `undecided`, with `alone` and `elsewhere`, when another course disagrees
-    "The verdict that all courses of the same training agree on."
+    "The verdict that all courses of the same training agree on; a record of an older row counts as none."
     against = {}
     for name, record in elsewhere.items():
         with suppress(ValueError):
             other = judged(row, record)
-            if other["verdict"] != found["verdict"]:
+            if other["verdict"] not in (found["verdict"], *alike):
                 against[name] = f"{other['text']} ({other['verdict']})"
     if not against:
         return found
@@ -110,7 +111,9 @@ def _entry(id: str, row: dict, record: dict, elsewhere: dict, proof: dict | None
     entry |= {k: record.get(k) for k in _EMPTY}
     try:
         if proof is not None:
-            return entry | _by_evidence(row, record, proof)
+            found = _by_evidence(row, record, proof)
+            decided = found["verdict"] != "undecided"  # a course of few seeds has to decide to be heard
+            return entry | (agreed(row, found, elsewhere, ("undecided",)) if decided else found)
         if record["measured"] is None:
             return entry
         return entry | agreed(row, judged(row, record), elsewhere)

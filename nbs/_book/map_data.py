@@ -53,7 +53,7 @@ def codes_of(views: list[np.ndarray], model: CodeEncoder) -> list[np.ndarray]:
     for number, x in enumerate(views):
         encode = model.encode_images if number < len(DESIGNERS) else model.encode_texts
         there = np.isfinite(x).all(1)
-        codes = np.zeros((len(x), model.config["dim"] // 8), np.uint8)
+        codes = np.zeros((len(x), model.dim // 8), np.uint8)
         codes[there] = pack(encode(x[there]))
         found.append(codes)
     return found
