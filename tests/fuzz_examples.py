@@ -102,6 +102,7 @@ FRAMES = tensor(np.concatenate([LOW, LOW + RNG.uniform(0.1, 0.4, (2, 3, 2)).roun
 
 EXAMPLES = {
     "core": dict(
+        as_generator=dict(seed=3),
         as_tensor=dict(x=ROWS),
         check_finite=dict(t=X),
         count=dict(value=3, name="n"),
@@ -122,7 +123,6 @@ EXAMPLES = {
     "foundations": dict(
         static_embeddings=dict(tokens=[[0, 1], [2]], vectors=ROWS, weights=np.arange(1.0, 7.0)),
         token_weights=dict(tokens=[[0, 1], [1]], size=3, a=0.1),
-        as_generator=dict(seed=3),
         barlow_score=dict(x=X, y=Y, eps=1e-5),
         barlow_twins_loss=dict(x=X, y=Y, off_diagonal=0.01, eps=1e-5),
         batch_ids=dict(ids=np.arange(10), batch_size=4, seed=0, step=3),

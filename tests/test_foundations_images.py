@@ -9,9 +9,9 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 
+from brace_nb.core import as_generator
 from brace_nb.foundations import (
     Sprites,
-    as_generator,
     box_shrink,
     contact_sheet,
     normalize_colors,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .cycles import expected_cycle_sum, expected_longest
-from ..core.arguments import checked, floats, one_of, positive
+from ..core.arguments import check_finite, checked, floats, one_of, positive
 
 # %% auto #0
 __all__ = ['soft_fixed_points', 'expectation_loss']
@@ -54,6 +54,7 @@ def expectation_loss(
     temperature: float = 1.0,  # Of the softmax
 ) -> Tensor:  # In parts of its largest value, shape (...); least when every item is sure of itself
     "Expected loops of a permutation with as many fixed points as the scores expect (thesis 6.7.1.3-6.7.1.4)."
+    check_finite(scores, "scores")
     n = scores.shape[-1]
     found = _between(_expectation_table(kind, n), soft_fixed_points(scores, temperature))
     return found / (n if kind == "longest" else n * n)

@@ -31,7 +31,7 @@ from brace_nb.assignment.selections import (
     short_first,
 )
 from .soft import gumbel_rounds, gumbel_soft, rounded_plan, sinkhorn_plan, sinkhorn_soft
-from ..core import Entry, Registry, as_tensor, like
+from ..core import Entry, Registry, as_generator, as_tensor, like
 from ..core.arguments import count, nonnegative, one_of, positive, seed, several
 
 # %% auto #0
@@ -275,8 +275,7 @@ def _recursive_top2(x, sign, o):
 )
 def _gumbel(x, sign, o):
     s, flip = short_first(x * sign)
-    generator = torch.Generator().manual_seed(o["seed"])
-    found = gumbel_rounds(s, o["temperature"], o["noise"], generator, soft=False)[0]
+    found = gumbel_rounds(s, o["temperature"], o["noise"], as_generator(o["seed"]), soft=False)[0]
     return *ordered_pairs(found, s.shape[-2], flip), None
 
 

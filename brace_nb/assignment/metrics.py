@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Entry, Registry, as_tensor, broadcast, like
+from ..core import Entry, Registry, as_generator, as_tensor, broadcast, like
 from ..core.arguments import array, checked, finite, ids, one_of, sizes
 
 # %% auto #0
@@ -202,5 +202,5 @@ def sample_matrices(
     seed: int = 0,  # The same seed gives the same numbers
 ) -> Tensor:  # float32, of that shape
     "Random matrices of the chapter's distributions (6.3.5)."
-    g = torch.Generator().manual_seed(seed)
+    g = as_generator(seed)
     return DISTRIBUTIONS[kind].draw(torch.rand(shape, generator=g), torch.randn(shape, generator=g))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .costs import check_cost
 from .selections import finite_scores, short_first, stepped
+from ..core import as_generator
 from ..core.arguments import checked, floats, nonnegative, positive, size
 
 # %% auto #0
@@ -85,7 +86,7 @@ def rounded_plan(plan):
 # %% ../../nbs/4_assignment/01g_soft.ipynb #5ba3483b
 def gumbel_soft(s, temperature, noise, steps, seed):
     "Cell of every slice of s (B, slices, cells) by Gumbel rounds, and the soft matrix behind it."
-    return gumbel_rounds(s, temperature, noise, torch.Generator().manual_seed(seed))
+    return gumbel_rounds(s, temperature, noise, as_generator(seed))
 
 
 def sinkhorn_soft(s, temperature, noise, steps, seed):

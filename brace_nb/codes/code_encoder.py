@@ -162,6 +162,8 @@ class CodeEncoder(Transformer):
             raise ValueError(
                 f"`align` pulls rows to corners; got container={new.container!r}. Set `align=0`."
             )
+        if new.most is not None and new.container != "corner":
+            raise ValueError(f"a budget of bits (`most`) is for corners; got container={new.container!r}.")
         device = new.device or getattr(X, "device", "cpu")
         X, y = fitting_matrix(X, "images"), fitting_matrix(y, "texts", column=True)
         data = paired_embeddings(X, y, pairs, "training", device)
@@ -371,7 +373,7 @@ class CodeEncoder(Transformer):
             k: dict(recipe=type(v).__name__) | asdict(v) if is_dataclass(v) else v
             for k, v in self.get_params(deep=False).items()
         }
-        facts = dict(format=_FORMAT, version=_VERSION, about=json.dumps(about))
+        facts = dict(format=_FORMAT, version=_VERSION, about=json.dumps(about, default=lambda v: v.item()))
         save_tensors(path, tensors, facts, sealed=True)
 
     @classmethod

@@ -28,6 +28,8 @@ def code_indices(
 ) -> list:  # Of n arrays: the active bits of each code, ascending
     "Codes as lists of numbers, for inverted lists and array columns of databases."
     rows, bits = np.nonzero(code_array(codes))
+    if not len(codes):
+        return []
     return np.split(bits.astype(np.int32), np.searchsorted(rows, np.arange(1, len(codes))))
 
 
@@ -248,4 +250,8 @@ def code_recall(
 ) -> float:  # Mean of both directions, 0..1
     "R@k of codes by Jaccard similarity, ties against us."
     a, b = code_array(images), code_array(texts)
+    if np.uint8 in (a.dtype, b.dtype):
+        raise ValueError(
+            "codes must be bool or ternary (int8); got uint8. Use `unpack`, or `unpack_ternary`."
+        )
     return recall_of((jaccard if a.dtype == bool else ternary_jaccard)(a, b), k)

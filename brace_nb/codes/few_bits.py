@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .projection import binarize, check_nonnegative, largest, ternarize
+from .projection import binarize, check_nonnegative, largest, scaled_rows, ternarize
 from ..core import as_tensor, like, widen
 from ..core.arguments import array, checked, floats, size
 
@@ -25,6 +25,7 @@ def binarize_at_most(
     "The nearest corner with at most `most` ones; the lower dimension and the smaller K win a tie."
     x = widen(as_tensor(v, "embeddings"))
     check_nonnegative(x)
+    x = scaled_rows(x) if x.dtype == torch.float64 else x  # whose squares exist
     s = largest(x, min(most, x.shape[-1]))
     total = s.cumsum(-1, dtype=torch.float64)
     K = torch.arange(1, s.shape[-1] + 1, device=x.device)

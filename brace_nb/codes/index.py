@@ -290,7 +290,9 @@ class CodeIndex:
         tensors = dict(ids=self.ids, codes=self.codes)
         if self._graph is not None:
             tensors["graph"] = np.frombuffer(bytes(self._graph.save()), np.uint8)
-        options = json.dumps(dict(dim=self.dim, metric=self.metric, **self.graph_options))
+        options = json.dumps(
+            dict(dim=self.dim, metric=self.metric, **self.graph_options), default=lambda v: v.item()
+        )
         save_tensors(path, tensors, dict(format=_FORMAT, version="2", options=options), sealed=True)
 
     @classmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..core import ArrayRule, as_tensor, checked, count, like
+from ..core import ArrayRule, as_array, as_tensor, checked, count, like
 
 # %% auto #0
 __all__ = ['bool_codes', 'packed_codes', 'ternary_codes', 'code_rows', 'count_bits', 'code_array', 'pack', 'unpack',
@@ -21,7 +21,7 @@ def code_array(
     "Codes as an array."
     if type(codes) is np.ndarray and codes.dtype.kind in "bui" and codes.itemsize == 1:
         return codes
-    return as_tensor(codes, "codes").detach().cpu().numpy()
+    return as_array(codes, "codes")
 
 
 def _codes_of(kind, cure):

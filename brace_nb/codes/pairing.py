@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core import as_tensor, check_finite
+from ..core import as_generator, as_tensor, check_finite
 
 # %% auto #0
 __all__ = ['embedding_tensor', 'index_pairs', 'paired_embeddings', 'ShuffledPairs', 'DistinctPairs']
@@ -123,7 +123,7 @@ class ShuffledPairs:
         self.images, self.texts, self.pairs = images, texts, pairs
         self.size = min(batch_size, pairs.shape[1])
         self.per_epoch = pairs.shape[1] // self.size
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = as_generator(seed)
 
     def _shuffle(self):
         order = torch.randperm(self.pairs.shape[1], generator=self.generator).to(self.pairs.device)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from .packing import active_bits, code_array, pack
+from .packing import active_bits, code_array, code_width, pack
 from .similarity import all_pairs
 from ..core.arguments import array, checked, size
 
@@ -110,6 +110,6 @@ def code_statistics(
     array = code_array(codes)
     if array.dtype == bool:
         dim, array = array.shape[1], pack(array)
-    dim = 8 * array.shape[1] if dim is None else dim
+    dim = code_width(array, dim)
     sparsity, used = _sparsity(array), _bit_statistics(_together(array, dim), len(array))
     return CodeStatistics(len(array), dim, **sparsity, **used, **_collisions(array))

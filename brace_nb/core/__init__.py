@@ -27,7 +27,7 @@ __getattr__, __dir__, __all__ = lazy(
     arguments="array ArrayRule as_tensor booleans check_finite checked count finite floats function ids "
     "integers labels list_of many nonnegative number one_of positive seed several share size sizes "
     "tensor tensors text whole within",
-    arrays="broadcast like normalize one_type random_rotation rows widen",
+    arrays="as_array as_generator broadcast like normalize one_type random_rotation rows widen",
     demo="expect_fail",
     extras="EXTRAS extra_of install_words tell_extras",
     files="atomic_path check_expansion check_seal check_sums existing_file file_digest malformed naming "

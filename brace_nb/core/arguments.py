@@ -193,6 +193,8 @@ def _native(a, name):
     if masked:
         raise ValueError(f"{name} must not be masked; got {masked} masked entries. Fill them first.")
     kind = _readable_type(a.dtype)
+    if a.dtype.name == "uint64" and a.max(initial=0) < 2**63:
+        kind = np.dtype(np.int64)
     if kind is None:
         raise ValueError(f"{name} must be real numbers; got dtype {a.dtype}. Convert it first.")
     a = np.asarray(a, kind)
@@ -393,10 +395,12 @@ def check_finite(
     cure: str = "Drop these rows.",  # Last sentence of the error
 ) -> None:
     "Raise ValueError naming the first rows that hold NaN or infinity."
-    if not (t.is_floating_point() and t.numel()) or math.isfinite(t.sum()):  # a finite sum has finite terms
+    if not (t.is_floating_point() and t.numel()):
         return
-    wide = t if t.itemsize > 1 else t.float()  # float8 has few operations
-    bad = ~wide.isfinite()
+    t = t.detach() if t.itemsize > 1 else t.detach().float()  # float8 has few operations
+    if math.isfinite(t.sum()):  # a finite sum has finite terms
+        return
+    bad = ~t.isfinite()
     rows = (bad.all(-1) if t.ndim == 0 else bad.any(-1)).flatten().nonzero().flatten()
     if len(rows):
         where = f"rows {rows[:5].tolist()} hold NaN or infinity" if t.ndim > 1 else "got NaN or infinity"

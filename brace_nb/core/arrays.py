@@ -12,7 +12,7 @@ from torch import Tensor
 from .arguments import as_tensor, check_finite, checked, floats
 
 # %% auto #0
-__all__ = ['widen', 'rows', 'normalize', 'one_type', 'broadcast', 'like', 'random_rotation']
+__all__ = ['widen', 'rows', 'normalize', 'one_type', 'broadcast', 'like', 'random_rotation', 'as_array', 'as_generator']
 
 # %% ../../nbs/0_core/00_arrays.ipynb #8a0dd22a
 @checked
@@ -22,7 +22,7 @@ def widen(
     "float64 for float64 and integers above 16 bits, float32 for all else."
     if t.dtype in (torch.float32, torch.float64):
         return t
-    exact = t.dtype in (torch.int32, torch.int64)
+    exact = t.dtype in (torch.int32, torch.int64, torch.uint32, torch.uint64)
     return t.to(torch.float64 if exact else torch.float32)
 
 # %% ../../nbs/0_core/00_arrays.ipynb #499b8761
@@ -124,3 +124,24 @@ def random_rotation(
         raise ValueError(f"a rotation needs dim >= 1; got {dim}.")
     q, r = np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, dim)))
     return q * np.sign(np.diag(r))
+
+# %% ../../nbs/0_core/00_arrays.ipynb #gen5eed1
+def as_array(
+    x,  # Tensor, array, list, DataFrame: real numbers of any shape
+    name: str = "x",  # For the error
+) -> np.ndarray:  # The same numbers, on the CPU; bfloat16 and float8, which numpy has not, as float32
+    "What holds real numbers as an array, without a copy where possible."
+    t = as_tensor(x, name).detach().cpu()
+    narrow = t.dtype == torch.bfloat16 or t.is_floating_point() and t.itemsize == 1
+    return (t.float() if narrow else t).numpy(force=True)
+
+
+def as_generator(
+    seed,  # int, or a torch.Generator, which is returned as it is
+) -> torch.Generator:
+    "A torch generator on the CPU from a seed."
+    if isinstance(seed, torch.Generator):
+        return seed
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"pass a seed (int) or a torch.Generator; got {seed!r}.")
+    return torch.Generator().manual_seed(int(seed))

@@ -69,11 +69,13 @@ def sphere_uniformity(
     t: float = 2,  # Inverse width of the kernel
 ) -> float:
     "Uniformity of the uniform distribution on the sphere: -2t + log 0F1(; D/2; t^2), about -2t + 2t^2/D."
-    term, total, k = 1.0, 1.0, 0
+    term, total, k, taken = 1.0, 1.0, 0, 0
     while term > 1e-17 * total:
         term *= t * t / ((dim / 2 + k) * (k + 1))
         total, k = total + term, k + 1
-    return math.log(total) - 2 * t
+        if total > 1e250:  # a power of two is taken out
+            term, total, taken = term * 2.0**-800, total * 2.0**-800, taken + 800
+    return math.log(total) + taken * math.log(2) - 2 * t
 
 
 @checked(n=several, t=positive)
@@ -157,7 +159,8 @@ def participation_ratio(
     center: bool = True,  # Take the mean out first
 ) -> float:  # 1 to min(N-1, D)
     "(sum of eigenvalues)^2 / sum of their squares, of the covariance matrix."
-    power = _spectrum(x, center).square()
+    sigma = _spectrum(x, center)
+    power = torch.ldexp(sigma, -torch.frexp(sigma[0]).exponent).square()  # at a scale whose squares exist
     return (power.sum().square() / power.square().sum()).item()
 
 # %% ../../nbs/5_evaluation/03_geometry.ipynb #a3373347

@@ -47,8 +47,9 @@ def _standardized(train, val, test, prepare, others=()):
         raise ValueError(
             f"train, val and test must have the same number of dimensions; got {sorted(widths)}."
         )
-    mean, sd = parts[0][0].mean(0), parts[0][0].std(0)
-    return [((x - mean) / np.where(sd > 0, sd, 1), y) for x, y in parts]
+    first = parts[0][0]
+    mean, sd = first.mean(0), np.where(first.max(0) > first.min(0), first.std(0), 1)
+    return [((x - mean) / sd, y) for x, y in parts]
 
 
 def _fit(model, x, y):

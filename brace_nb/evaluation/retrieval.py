@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import as_tensor, like, parallel_map, widen
-from ..core.arguments import array, checked, ids, many, size, sizes
+from ..core import as_array, as_tensor, like, parallel_map, widen
+from ..core.arguments import array, checked, finite, ids, many, size, sizes
 
 # %% auto #0
 __all__ = ['relevant_pairs', 'ranks', 'summarize_ranks', 'chance_recall', 'recall_at_k', 'retrieval_report', 'precision_at_k',
@@ -69,8 +69,11 @@ def relevant_pairs(
     "Relevant (query, item) index pairs, each once; every query has at least one."
     if relevant is None:
         return _diagonal(queries, items)
-    relevant = relevant.cpu().numpy() if isinstance(relevant, Tensor) else relevant
-    as_matrix = isinstance(relevant, np.ndarray) and relevant.ndim == 2
+    relevant = relevant.toarray() if hasattr(relevant, "toarray") else relevant  # of SciPy
+    as_matrix = getattr(relevant, "ndim", 1) == 2
+    relevant = (
+        np.asarray(relevant.cpu() if isinstance(relevant, Tensor) else relevant) if as_matrix else relevant
+    )
     rows, columns = (_from_matrix if as_matrix else _from_lists)(relevant, queries, items)
     lonely = sorted(set(range(queries)) - set(rows.tolist()))
     if lonely:
@@ -81,6 +84,13 @@ def relevant_pairs(
     return rows, columns
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #6b6aed04
+def _comparable(similarity):
+    "Scores as a tensor; float8 and unsigned ones, which torch does not compare, are widened."
+    scores = as_tensor(similarity, "similarity").detach()
+    narrow = scores.is_floating_point() and scores.itemsize == 1
+    return widen(scores) if narrow or scores.dtype in (torch.uint16, torch.uint32, torch.uint64) else scores
+
+
 def _refuse_nan(scores):
     "Raise ValueError naming the queries with NaN."
     bad = scores.amax(1).isnan().nonzero()[:5, 0].tolist()
@@ -117,11 +127,11 @@ def _at_least(scores, least, chunk, query=None):
     "Number of items with a score of at least `least`, for each row, or for the row of each `query`."
     if scores.is_cpu and scores.dtype in (torch.float32, torch.float64):
         count, chunk = _count_compiled, min(chunk, 2**20)
-        scores, least = scores.numpy(), np.ascontiguousarray(least.numpy())
+        scores, least = scores.numpy(force=True), np.ascontiguousarray(least.numpy(force=True))
     else:
         count = _count
     out, known = count(scores, least, max(1, chunk // max(scores.shape[1], 1)), query)
-    if not known:
+    if not known and scores.shape[1]:
         _refuse_nan(torch.as_tensor(scores))
     return out
 
@@ -150,17 +160,17 @@ def ranks(
     chunk: int = 2**24,  # Similarities looked at in one go
 ):  # int64, shape (N,); 1 is best
     "Rank of the best relevant item for each query; ties with irrelevant items lose."
-    scores = as_tensor(similarity, "similarity").detach()
+    scores = _comparable(similarity)
     return like(_ranks(scores, *relevant_pairs(relevant, *scores.shape), chunk), similarity)
 
 # %% ../../nbs/5_evaluation/00_retrieval.ipynb #8bb11326
-@checked(rank=array("N>0"), ks=sizes)
+@checked(rank=finite("N>0"), ks=sizes)
 def summarize_ranks(
     rank,  # Ranks, 1 is best, shape (N,), numpy or torch
     ks=(1, 5, 10),  # List lengths
 ) -> dict:  # "R@K" (0..1) for each K, "MedR" (rank), "MRR" (0..1)
     "Recall at K, median rank and mean reciprocal rank."
-    rank = as_tensor(rank, "ranks").cpu().numpy()
+    rank = as_array(rank, "ranks")
     if (rank < 1).any():
         raise ValueError(f"rank must be at least 1, the best; got {rank.min()}.")
     recall = {f"R@{k}": float((rank <= k).mean()) for k in ks}
@@ -215,7 +225,7 @@ def retrieval_report(
     ks=(1, 5, 10),  # List lengths
 ) -> dict:  # {"i2t": {...}, "t2i": {...}}, each with R@K, MedR, MRR, chance R@K, queries, gallery
     "Retrieval both ways: i2t asks with rows for columns, t2i with columns for rows."
-    scores = as_tensor(similarity, "similarity").detach()
+    scores = _comparable(similarity)
     rows, columns = relevant_pairs(relevant, *scores.shape)
     order = np.lexsort((rows, columns))
     return {
@@ -252,7 +262,7 @@ def _gains(relevant, gains, shape):
 
 def _relevant_places(similarity, relevant, gains=None):
     "Number of queries, relevant pairs of each of them, and `_places`."
-    scores = as_tensor(similarity, "similarity").detach()
+    scores = _comparable(similarity)
     query, number, place, gain = _places(scores, *_gains(relevant, gains, scores.shape))
     return len(scores), np.bincount(query)[query], query, number, place, gain
 

@@ -9,7 +9,7 @@ from ..core.lazy_names import lazy
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     tuples="MODALITIES Tuples",
-    images="CLIP_MEAN CLIP_STD Sprites as_generator box_shrink contact_sheet normalize_colors on_background "
+    images="CLIP_MEAN CLIP_STD Sprites box_shrink contact_sheet normalize_colors on_background "
     "place to_float",
     emoji="DESIGNERS Designer HELD_OUT_DESIGNER LANGUAGES SPLITS TRAINING_DESIGNERS data_folder load_emoji "
     "read_parquet read_pictures",

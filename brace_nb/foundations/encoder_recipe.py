@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.arrays import as_tensor
+from ..core.arrays import as_generator, as_tensor
 from .emoji import TRAINING_DESIGNERS
-from .images import as_generator, pixels, place
+from .images import pixels, place
 from brace_nb.core.arguments import (
     checked,
     count,

@@ -18,7 +18,7 @@ from ..core.arguments import ArrayRule, array, checked, count, floats, size
 
 # %% auto #0
 __all__ = ['pixels', 'CLIP_MEAN', 'CLIP_STD', 'box_shrink', 'open_picture', 'Sprites', 'on_background', 'contact_sheet',
-           'to_float', 'normalize_colors', 'place', 'as_generator']
+           'to_float', 'normalize_colors', 'place']
 
 # %% ../../nbs/1_foundations/01_images.ipynb #e80dfbeb
 def _pixels(value, name):
@@ -226,14 +226,3 @@ def place(
     grid = F.affine_grid(motion.to(x), x.shape, align_corners=False)
     x = F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return x[:, :3] + (1 - x[:, 3:]) * background.to(x)[..., None, None]
-
-# %% ../../nbs/1_foundations/01_images.ipynb #2ec55f76
-def as_generator(
-    seed,  # int, or a torch.Generator, which is returned as it is
-) -> torch.Generator:
-    "A torch generator on the CPU from a seed."
-    if isinstance(seed, torch.Generator):
-        return seed
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(f"pass a seed (int) or a torch.Generator; got {seed!r}.")
-    return torch.Generator().manual_seed(int(seed))

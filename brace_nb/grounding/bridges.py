@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core.registry import Entry, Registry
-from ..foundations import as_generator
+from ..core import as_generator
 from ..core.arrays import check_finite, one_type
 from ..core.arguments import checked, floats, integers, one_of, positive, size, sizes, within
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from ..core import Bar, in_precision, rows_by_memory, train
 from ..core.arguments import checked, count, positive, seed as seed_rule, size
-from ..foundations import as_generator, load_emoji
+from ..core import as_generator
+from ..foundations import load_emoji
 from .boxes import average_precision, to_corners
 from .detection_scenes import ObjectScenes, render_object_scenes
 from .matchers import match_detections

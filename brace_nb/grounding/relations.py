@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.arguments import array, booleans, checked, floats, positive, size
 from ..core.arrays import as_tensor, check_finite
-from ..foundations import as_generator
+from ..core import as_generator
 from .scenes import draw_at, mask_boxes, mask_cells, to_images
 
 # %% auto #0

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from ..core.registry import Entry, Registry
 from ..core.training import in_precision, train, weights_from
-from ..foundations import as_generator, place
+from ..core import as_generator
+from ..foundations import place
 from ..core.arrays import as_tensor, check_finite
 from brace_nb.core.arguments import (
     array,

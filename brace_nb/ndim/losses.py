@@ -92,7 +92,7 @@ def _pair_scores(X, m, shrink):
     "Matrices of all pairs of modalities, shape (n(n-1)/2, B, B)."
     a, b = torch.triu_indices(len(X), len(X), 1)
     if not m.gram or callable(shrink):
-        matrices = [CubeScores([X[i], X[j]], m.name, False, shrink).block() for i, j in zip(a, b)]
+        matrices = [CubeScores([X[i], X[j]], m.name, None, shrink).block() for i, j in zip(a, b)]
         return torch.stack(matrices)
     q = X.square().sum(-1)
     G = {(0, 0): q[a][:, :, None], (1, 1): q[b][:, None], (0, 1): X[a] @ X[b].mT}
@@ -265,9 +265,19 @@ def _weights_of(weights, regions, scores):
     return torch.stack([even if w is None else w for w in each])
 
 
-def _few(entry, scores, labels):
+def _check_lengths(numbers, w, losses):
+    "Numbers are one each, or one of each of so many losses."
+    for name, t in numbers.items():
+        if isinstance(t, Tensor) and t.ndim and t.shape != (losses,):
+            wanted = f" or of {losses} losses" if losses else ""
+            raise ValueError(f"{name} must be one number{wanted}; got shape {tuple(t.shape)}.")
+    if w is not None and w.ndim > 1 and len(w) != losses:
+        raise ValueError(f"weights must be of one loss or of {losses}; got those of {len(w)}.")
+
+
+def _few(entry, scores, labels, measure, shrink):
     "Does a loss read so few scores that a stack of them is faster, and is it one expression?"
-    plain = labels is None and scores.measure.family != "feature" and not callable(scores.shrink)
+    plain = labels is None and find_measure(measure, scores.n).family != "feature" and not callable(shrink)
     return entry.vmap and plain and entry.gradient_cells(scores.n, scores.shape[0])[0] <= 1 << 14
 
 
@@ -320,14 +330,17 @@ def cube_loss(
     scale, bias = (torch.as_tensor(t, dtype=first.dtype, device=first.device) for t in (scale, bias))
     labels, w = _label_inputs(labels, first), _weights_of(weights, regions, first)
 
+    losses = len(xs[0]) if xs[0].ndim > 2 else 0
+    _check_lengths(dict(scale=scale, bias=bias, label_smoothing=label_smoothing), w, losses)
+
     def one(xs, scale, bias, w, smoothing, streaming):
         scores = first if xs[0] is first.xs[0] else CubeScores(xs, told[0], None, told[1])
         how = smoothing, streaming, entries, normalize, shrink
         return entry.loss(LossBatch(scores, measure, labels, scale, bias, w, *how))
 
-    if xs[0].ndim == 2:
+    if not losses:
         return like(one(xs, scale, bias, w, label_smoothing, streaming), *given)
-    at_once = streaming in ("auto", False) and _few(entry, first, labels)
+    at_once = streaming in ("auto", False) and _few(entry, first, labels, measure, shrink)
     return like(_of_many(one, xs, (scale, bias, w, label_smoothing), streaming, at_once), *given)
 
 # %% ../../nbs/3_ndim/08_losses.ipynb #3b1e06f9

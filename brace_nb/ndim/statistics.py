@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.arguments import array, checked, finite, several, size
-from ..core.arrays import as_tensor, like, widen
+from ..core.arrays import as_generator, as_tensor, like, widen
 from ..core.registry import Entry, Registry
 from .measures import root
 
@@ -73,8 +73,7 @@ def with_gram(
             f"no vectors have these inner products; got an eigenvalue of {values.min().item():.3g}. "
             "The common cosine of n unit vectors is at least -1/(n-1)."
         )
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator(G.device).manual_seed(seed)
-    frame = _frame((*G.shape[:-2], features, G.shape[-1]), generator, G)
+    frame = _frame((*G.shape[:-2], features, G.shape[-1]), as_generator(seed), G)
     x = (vectors * root(values)[..., None, :]) @ frame
     return [like(x[..., a, :], gram) for a in range(G.shape[-1])]
 

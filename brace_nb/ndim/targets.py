@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from .cube_scores import CubeScores
 from .regions import partitions, region_mask, region_sizes
+from ..core.arrays import as_generator
 from ..core.arguments import checked, floats, integers, share, size
 
 # %% auto #0
@@ -33,8 +34,7 @@ def exact_inputs(
     draw = {"uniform": torch.rand, "normal": torch.randn}
     if distribution not in draw:
         raise ValueError(f"distribution must be 'uniform' or 'normal'; got {distribution!r}.")
-    generator = torch.Generator().manual_seed(seed)
-    return draw[distribution](batch_size, features, dtype=torch.float64, generator=generator)
+    return draw[distribution](batch_size, features, dtype=torch.float64, generator=as_generator(seed))
 
 # %% ../../nbs/3_ndim/07_targets.ipynb #d88ffd59
 def _as_partition(p):
@@ -75,7 +75,8 @@ def _learned_weights(weights, n):
             f"learned weights hold one number per region, shape ({regions},), "
             f"in the order of `partitions({n})`; got {tuple(weights.shape)}."
         )
-    return (weights / weights.norm(dim=-1, keepdim=True)).softmax(-1)
+    length = weights.norm(dim=-1, keepdim=True)
+    return (weights / torch.where(length > 0, length, 1)).softmax(-1)  # of zeros: even
 
 
 def _density(n, batch_size):
