@@ -952,6 +952,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                      'brace_nb/codes/code_formats.py'),
                                              'brace_nb.codes.code_formats._read_lists': ( '2_codes/code_formats.html#_read_lists',
                                                                                           'brace_nb/codes/code_formats.py'),
+                                             'brace_nb.codes.code_formats._refuse_centers': ( '2_codes/code_formats.html#_refuse_centers',
+                                                                                              'brace_nb/codes/code_formats.py'),
                                              'brace_nb.codes.code_formats._unpacked': ( '2_codes/code_formats.html#_unpacked',
                                                                                         'brace_nb/codes/code_formats.py'),
                                              'brace_nb.codes.code_formats._write_array': ( '2_codes/code_formats.html#_write_array',

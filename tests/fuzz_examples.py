@@ -102,6 +102,7 @@ FRAMES = tensor(np.concatenate([LOW, LOW + RNG.uniform(0.1, 0.4, (2, 3, 2)).roun
 
 EXAMPLES = {
     "core": dict(
+        as_array=dict(x=ROWS, name="x"),
         as_generator=dict(seed=3),
         as_tensor=dict(x=ROWS),
         check_finite=dict(t=X),
@@ -250,6 +251,7 @@ EXAMPLES = {
         with_gram=dict(gram=np.eye(3), features=5, seed=0),
     ),
     "assignment": dict(
+        option_table=dict(),
         agreement=dict(pred=ASSIGNED, truth=ASSIGNED[::-1].copy()),
         agreement_from_counts=dict(shared=np.array([2, 3]), cells=np.array([4, 4]), shape=(4, 4)),
         agreement_loss=dict(y=tensor(SQUARE), truth=tensor(ASSIGNED), temperature=0.5),

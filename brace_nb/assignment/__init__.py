@@ -11,7 +11,7 @@ __getattr__, __dir__, __all__ = lazy(
     metrics="Agreement agreement agreement_from_counts DISTRIBUTIONS is_valid "
     "line_faults sample_matrices solution_quality SolutionQuality to_matrix total_score",
     solvers="assign",
-    methods="METHODS PRESETS RIVALS AssignmentMethod Parameter arguments_of",
+    methods="METHODS PRESETS RIVALS AssignmentMethod Parameter arguments_of option_table",
     costs="check_cost",
     certificate="Assignment upper_bound",
     selections="SELECTIONS",

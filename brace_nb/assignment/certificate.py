@@ -106,7 +106,7 @@ def check_possible(x, sign):
     if np.isnan(gap[0]):
         raise ValueError(
             "every short line needs an allowed cell of its own; this matrix has no assignment without a "
-            "forbidden cell. Allow more cells, or give forbidden ones a large finite cost."
+            "forbidden cell. Allow more cells, or give `cost_limit`, which leaves lines without a pair."
         )
 
 

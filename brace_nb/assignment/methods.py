@@ -109,7 +109,10 @@ def option(name):
     for entry in METHODS.values():
         if name in entry.parameters:
             return entry.parameters[name]
-    raise TypeError(f"assign has no option {name!r}; `option_table()` lists them.")
+    raise TypeError(
+        f"assign has no option {name!r}; `option_table()` lists them. Cells are forbidden by +inf or by the "
+        "mask of a masked array."
+    )
 
 
 def option_table():

@@ -107,7 +107,13 @@ def read_folder(
     "Codes and their encoder; damage, and files that do not belong together, are named."
     codes = Path(codes)
     if not codes.is_file():
-        raise FileNotFoundError(f"{codes} is not a file. Expected codes that `brace-nb encode` wrote.")
+        here = sorted(
+            p.name for p in codes.glob("*") if p.suffix in {f.suffix for f in CODE_FORMATS.values()}
+        )
+        cure = (
+            f"Name one of its files: {', '.join(here)}." if here else "Expected codes of `brace-nb encode`."
+        )
+        raise FileNotFoundError(f"{codes} is not a file. {cure}")
     if (codes.parent / SUMS).is_file():
         known = check_sums(codes.parent)
         if encoder is None and not {codes.name, _ENCODER} <= set(known):

@@ -5,6 +5,7 @@
 # %% ../../nbs/2_codes/01a_code_formats.ipynb #22402fdc
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -222,11 +223,27 @@ def save_codes(
         form.write(temporary, form.of_codes(code_array(codes)))
 
 
+def _refuse_centers(path):
+    "Beside the encoder of a product quantization lie numbers of centers, which are no bits."
+    beside = path.with_name("encoder.safetensors")
+    if beside.is_file():
+        from safetensors import safe_open
+
+        with reading(beside, "a saved encoder") as encoder, safe_open(encoder, "np") as file:
+            about = json.loads((file.metadata() or {}).get("about", "{}"))
+        if about.get("options", {}).get("container") == "pq":
+            raise ValueError(
+                f"{path} holds numbers of centers (`pq`), which are no bits. Ask by `brace-nb search`, or "
+                "encode with --preset sign."
+            )
+
+
 def load_codes(
     path,  # Written by `save_codes`
     dim: int,  # D, of the encoder that made them
 ) -> np.ndarray:  # Codes, bool (n, D)
-    "Read codes back; a file that does not fit the encoder is named."
+    "Read codes back; a file that does not fit the encoder, or holds no bits, is named."
+    _refuse_centers(Path(path))
     with reading(path, _EXPECTED) as path:
         form = _form_of(path)
         return form.to_codes(form.read(path), dim)

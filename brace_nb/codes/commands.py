@@ -58,7 +58,12 @@ _ENCODE = [  # Word and metavar, kind, default, help
     ("--json", bool, False, "print the report as one JSON object"),
     ("--out FOLDER", str, "codes", "folder to write (default: codes)"),
     ("--owner FILE", str, None, "image row of each text, .npy or one a line (default: text i, image i)"),
-    ("--preset NAME", str, "auto", "auto (default: what is best), sign, rotation, pq, best, few or post"),
+    (
+        "--preset NAME",
+        str,
+        "auto",
+        "auto (default: tries all and takes the best), sign, rotation, pq, best, few, post",
+    ),
     ("--bits D", int, None, "dimensions of a code (default: 256, few 512)"),
     ("--active K", int, None, "most active bits that a code may have"),
     ("--form FORM", str, "packed", "packed (.npy, default), indices (.parquet) or tokens (.txt)"),

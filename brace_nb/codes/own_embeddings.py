@@ -227,7 +227,7 @@ def _lines(models, x, y, one, form, ks):
         codes = model.encode_images(x)
         bits = codes.dtype == bool and form != "packed"
         each = CODE_FORMATS[form].mean_bytes(codes) if bits else packed.shape[1]
-        for asked in ("codes", "floats"):
+        for asked in ("codes", "floats") if model.kept.measure else ("floats",):
             hits = _hits(_scores(model, x, y, asked), near, ks)
             rows.append(_line(f"{name}, {asked} ask", each, hits))
             told[name] = hits  # the last ones are those of floats
@@ -235,12 +235,14 @@ def _lines(models, x, y, one, form, ks):
     return [*rows, dict(what="chance", bytes=0.0) | by_chance], told
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #216c8db2
-def _advice(told, rows, chosen, one):
+def _advice(told, rows, chosen, one, rows_held):
     "What to take, and why, in one sentence."
     k = (max if one else min)(told[chosen])
     line = next(r for r in rows if r["what"] == f"{chosen}, floats ask")
     found = f"{line[f'R@{k}']:.1f} % [{line[f'R@{k} low']:.1f}, {line[f'R@{k} high']:.1f}]"
-    says = f"Take `{chosen}`, which is written: {found} at R@{k} with {line['bytes']:.4g} bytes a row"
+    among = f" among the {rows_held} rows held out (among more it is less)" if one else ""
+    what = f"of the first {k}" if one else f"at R@{k}"
+    says = f"Take `{chosen}`, which is written: {found} {what}{among} with {line['bytes']:.4g} bytes a row"
     if (floats := rows[0])["what"] == "floats":
         says += f" (floats: {floats[f'R@{k}']:.1f} % with {floats['bytes']:.4g})"
     others = {name: hits[k] for name, hits in told.items() if name != chosen}
@@ -296,7 +298,7 @@ def _made(x, y, pairs, ways, options, one, held, form, ks):
     if codes.dtype == bool:
         active = codes.sum(1)
         facts |= dict(active_median=float(np.median(active)), active_most=int(active.max()))
-    advice = _advice(told, rows, chosen, one)
+    advice = _advice(told, rows, chosen, one, len(measured))
     return models[chosen], dict(one_matrix=one, chosen=chosen, tried=tried) | facts | dict(
         rows=rows, advice=advice
     )
@@ -346,11 +348,12 @@ def report_lines(
     "The report as a table for people."
     ks = [name for name in report["rows"][0] if name.startswith("R@") and " " not in name]
     task = "the nearest by floats among them" if report["one_matrix"] else "its partner among them, both ways"
+    shown = (lambda k: f"of the first {k[2:]}") if report["one_matrix"] else str
     of = f" of {report['drawn_from']}" if report["drawn_from"] > report["learned_from"] else ""
     lines = [
         f"learned from {report['learned_from']}{of}, measured on {report['held_out']} others "
         f"(each asks for {task}; % found, interval of 95 %)",
-        f"{'':34}{'bytes':>7}" + "".join(f"{k:>22}" for k in ks),
+        f"{'':34}{'bytes':>7}" + "".join(f"{shown(k):>22}" for k in ks),
     ]
     for row in report["rows"]:
         line = f"{row['what']:34}" + (f"{row['bytes']:7.4g}" if row["bytes"] else 7 * " ")

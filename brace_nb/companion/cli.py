@@ -167,6 +167,7 @@ def _train(a) -> int:
         return _say(f"interrupted; {said}.", 128 + signal.SIGINT)
     print(table_text(made.rows))
     print(f"weights of step {made.best}, embeddings of all rows and the report: {made.folder}/report.html")
+    print(f"embeddings of rows that nothing was learned from: {made.folder}/held/")
     print(f"embeddings of new rows: brace-nb embed NEW.csv --trained {made.folder}")
     return 0
 

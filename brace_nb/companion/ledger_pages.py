@@ -209,7 +209,9 @@ def _short(text: str, longest: int = 90) -> str:
 def _summary(rows: list[dict]) -> str:
     "The counts of each kind, in one line."
     parts = [f"{k} ({', '.join(f'{n} {v}' for v, n in c.items())})" for k, c in by_kind(rows).items()]
-    return f"{len(rows)} rows: " + "; ".join(parts)
+    repeated = sum("same_as" in r for r in rows)
+    aside = f", {repeated} of which repeat another and are counted there" if repeated else ""
+    return f"{len(rows)} rows{aside}: " + "; ".join(parts)
 
 
 def to_text(rows: list[dict], says: bool = False) -> str:

@@ -287,7 +287,7 @@ def same_run(
     keys = [k for k in {**there, **here} if there.get(k) != here.get(k)]
     if keys:
         told = "; ".join(f"{k}: {there.get(k)!r:.60} there, {here.get(k)!r:.60} here" for k in keys[:4])
-        cure = "Use another folder, or resume=False to start over."
+        cure = "Use another folder, or start over (resume=False; --anew on a command line)."
         raise ValueError(f"{where} belongs to another run ({told}). {cure}")
 
 

@@ -126,6 +126,7 @@ def _facts(forms: dict, embed_dim: int) -> dict[str, str]:
 
 def _write_views(embedded: dict, folder: Path) -> list[str]:  # Names of the files
     "A file of embeddings for each view."
+    folder.mkdir(exist_ok=True)
     for name, z in embedded.items():
         with io.BytesIO() as out:
             np.save(out, z.numpy())
@@ -235,12 +236,14 @@ class TrainedTable(NamedTuple):
     folder: Path
 
 
-def _about(parts: Parts, batch_size: int, done: int, most: int) -> str:
+def _about(parts: Parts, forms: dict, batch_size: int, done: int, most: int) -> str:
     "What was trained on, in two sentences."
+    kinds = {form: kind for kind, form in VIEW_FORMS.items()}
+    views = ", ".join(f"{name} ({kinds[type(form)]})" for name, form in forms.items())
     n = [len(p) for p in parts]
     end = "all epochs were run" if done >= most else f"stopped early, {most} were allowed"
     return (
-        f"{', '.join(parts.learn.names)}: {n[0]} items to learn from, {n[1]} to choose the weights, {n[2]} "
+        f"{views}: {n[0]} items to learn from, {n[1]} to choose the weights, {n[2]} "
         f"for this report. {done} steps of {batch_size} items ({end})."
     )
 
@@ -264,7 +267,7 @@ def train_table(
     resume: bool = True,  # Go on with what the folder holds?
     progress: bool = True,  # Show a bar
 ) -> TrainedTable:
-    "Train an encoder for each view of a table; the best weights, all embeddings and a report are written."
+    "Train an encoder for each view of a table; weights, embeddings (`held`: of unseen rows) and a report."
     folder = Path(folder)
     tuples, forms = read_views(source, image_size, label)
     facts = _facts(forms, embed_dim)
@@ -279,17 +282,19 @@ def train_table(
     watching = dict(held=parts.choose, more=watch.more, stop=watch.enough)
     where = dict(folder=folder, resume=resume, progress=progress)
     trained = train_encoders(parts.learn, encoders, loss, measure, **how, **watching, **where)
-    return _finish(tuples, parts, trained, watch, how, folder)
+    return _finish(tuples, forms, parts, trained, watch, how, folder)
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #02f17070
-def _finish(tuples, parts, trained, watch, how, folder) -> TrainedTable:
+def _finish(tuples, forms, parts, trained, watch, how, folder) -> TrainedTable:
     "Best weights back, embeddings and report written."
     looks = trained.looks
     best = max(looks, key=lambda look: (look["score"], -look["step"]))["step"]
     put_weights(trained.encoders, watch.path)
     files = _write_views(embed_views(trained.encoders, tuples), folder)
-    rows = retrieval_rows(embed_views(trained.encoders, parts.report))
-    about = _about(parts, how["batch_size"], looks[-1]["step"], how["steps"])
+    unseen = embed_views(trained.encoders, parts.report)
+    files += [f"held/{name}" for name in _write_views(unseen, folder / "held")]
+    rows = retrieval_rows(unseen)
+    about = _about(parts, forms, how["batch_size"], looks[-1]["step"], how["steps"])
     write_atomic(folder / "report.html", report_page(about, rows, trained.history, looks, best))
     write_sums(folder, [_BEST, "report.html", *files])
     return TrainedTable(trained.encoders, rows, looks, best, folder)

@@ -138,10 +138,18 @@ def read_cells(
         return {name: [cell.strip() for cell in column] for name, column in frame.items()}
 
 
-def _form_of(x, cells, image_size):
+_MATRICES = (".npy", ".npz", ".safetensors", ".parquet")
+
+
+def _form_of(name, x, cells, image_size):
     "How a column, or (where it has no cells) the numbers of a file, are read."
     if cells is None:
         return FeatureForm(x.shape[1]) if x.is_floating_point() else TokenForm(int(x.max()) + 1, x.shape[1])
+    if all(c.lower().endswith(_MATRICES) for c in cells if c) and any(cells):
+        raise ValueError(
+            f"column {name!r} must hold texts or paths of pictures; got files of embeddings ({cells[0]!r}). "
+            f"Put each view into one file and call `train_table({{{name!r}: '{name}.npy', ...}}, folder)`."
+        )
     if all(c.lower().endswith(_PICTURES) for c in cells if c):
         return PictureForm(image_size)
     tokens, _, tokenizer = text_tokens(cells)
@@ -156,13 +164,13 @@ def read_views(
     "Aligned tuples from your own files, and how each view was read."
     if isinstance(source, dict):
         tuples = AlignedTuples({name: np.array(read_embeddings(path)) for name, path in source.items()})
-        return tuples, {name: _form_of(x, None, image_size) for name, x in tuples.views.items()}
+        return tuples, {n: _form_of(n, x, None, image_size) for n, x in tuples.views.items()}
     path = existing_file(Path(source), "a .csv with a column of picture paths and columns of captions")
     columns = read_cells(path)
     labels = columns.pop(label, None)
     if len(columns) < 2 or not all(columns.values()):
         raise malformed(path, "two columns at least (paths of pictures, captions) and a row", list(columns))
-    forms = {name: _form_of(None, cells, image_size) for name, cells in columns.items()}
+    forms = {name: _form_of(name, None, cells, image_size) for name, cells in columns.items()}
     read = {name: form.read(columns[name], path.parent) for name, form in forms.items()}
     views, present = ({name: parts[k] for name, parts in read.items()} for k in (0, 1))
     return AlignedTuples(views, present, labels), forms
