@@ -1,6 +1,6 @@
 """How long peers take over how long we take, in the cells of tables A and C of the review of speed
 
-    python tests/peers.py [WORD...]     only the lines that hold a word; two minutes for all
+    python tests/peers.py [WORD...]     only the lines that hold a word; two minutes of a processor for all
 
 One thread, one instruction set (faiss is told to keep to it), processor time, rounds in turn: the median of
 the ratios of the rounds and its interval. Below 1 the peer is faster. The clocks of the ledger are taken by

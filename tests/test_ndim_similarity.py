@@ -134,7 +134,7 @@ def direct(m, xs):
         return m.compute(s @ s, q.sum(), n, F)
     if m.family == "gram":
         pairs = itertools.combinations_with_replacement(range(n), 2)
-        return m.compute({(a, b): torch.tensor(dot(xs[a], xs[b])).double() for a, b in pairs}, n)
+        return m.compute({(a, b): torch.tensor(dot(xs[a], xs[b]), dtype=torch.float64) for a, b in pairs}, n)
     if m.family == "product":
         return product(xs)
     return m.compute(m.each(s, q, a, n).sum(), n, F)
@@ -439,12 +439,13 @@ def classes_of(n):
 
 @pytest.mark.parametrize("n", range(2, 7))
 def test_classes(n):
-    classes, mono = classes_of(n), {k for k, m in MEASURES.items() if m.monotone}
+    mono = {k for k, m in MEASURES.items() if m.monotone}
+    classes = [c & (set(ORACLES) | mono) for c in classes_of(n)]  # others may rank as one of these do
     large = next(c for c in classes if "pairwise" in c)
     assert mono <= large and large - mono == ({"leave_one_out", "einsum", "symile"} if n == 2 else set())
     together = [{"l2norm", "rms_feature"}, {"gram_volume", "pmrl"} if n == 2 else {"einsum", "symile"}]
     assert all(c in classes for c in together)
-    assert all(len(c) == 1 for c in classes if c != large and c not in together)
+    assert all(len(c) <= 1 for c in classes if c != large and c not in together)
 
 
 # ---------------------------------------------------------------- a measure in one cell
@@ -736,7 +737,7 @@ def test_bad_batches(xs, says):
 
 def test_bad_options():
     xs = batches(4)
-    with pytest.raises(ValueError, match="must be one of sst_sum.*pmrl; got 'cosine'"):
+    with pytest.raises(ValueError, match="must be one of sst_sum.*pmrl.*; got 'cosine'"):
         cube(xs, "cosine")
     with pytest.raises(ValueError, match="exactly 3 vectors; got 4"):
         cube(xs, "triangle")

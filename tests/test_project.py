@@ -14,8 +14,12 @@ from pathlib import Path
 import pytest
 
 from brace_nb.companion import (
+    evidence_by_row,
     find_experiments,
+    judged,
+    ledger,
     load_claims,
+    load_replications,
     problems,
     read_facts,
     PAGES,
@@ -143,6 +147,18 @@ def test_committed_ledger_has_every_row_and_the_accepted_verdicts():
     assert [r["id"] for r in rows] == list(load_claims())
     accepted = load_claims()
     assert not problems([r | {"accepted": accepted[r["id"]]["verdict"]} for r in rows])
+    kept = {r["id"]: {k: r.get(k) for k in ("measured", "null", "gained")} | {"note": ""} for r in rows}
+    again = unfold(ledger(accepted, kept, load_replications(), evidence_by_row(accepted)))
+    moved = {r["id"]: r["verdict"] for r in again if r["verdict"] != accepted[r["id"]]["verdict"]}
+    assert not moved, "what is committed, judged by the rows as they stand, has other verdicts"
+
+
+def test_every_second_measurement_fits_its_row():
+    rows = load_claims()
+    for course in load_replications().values():
+        for id, record in course.items():
+            assert id in rows, f"{id} is no row; take its record out of data/replications"
+            assert judged(rows[id], record)["verdict"], f"{id}: run it again with PROFILE=other_seeds"
 
 
 def test_committed_figures_have_their_numbers_and_facts():

@@ -163,7 +163,8 @@ class CodeEncoder(Transformer):
                 f"`align` pulls rows to corners; got container={new.container!r}. Set `align=0`."
             )
         if new.most is not None and new.container != "corner":
-            raise ValueError(f"a budget of bits (`most`) is for corners; got container={new.container!r}.")
+            got = f"container={new.container!r} and most={new.most}"
+            raise ValueError(f"a budget of bits is for corners; got {got}. Leave `most` out.")
         device = new.device or getattr(X, "device", "cpu")
         X, y = fitting_matrix(X, "images"), fitting_matrix(y, "texts", column=True)
         data = paired_embeddings(X, y, pairs, "training", device)
