@@ -291,7 +291,7 @@ def _line(r: dict, figures: list[str]) -> str:
     "A row of a page; its id is an anchor."
     anchor = f'<a id="{r["id"]}"></a>`{r["id"]}`'
     test = r["test"] or ("farther away than the tolerance" if r["tolerance"] is not None else "")
-    links = [f"[{name}](../{name}.png)" for name in figures]
+    links = [f"[{f}](../{f}.png), [numbers](../../data/numbers/{f}.csv)" for f in figures]
     if r["experiment"]:
         links.append(f"[notebook](../../nbs/experiments/{r['experiment']}.ipynb)")
     kind = "" if r["kind"] == "claim" else f" {r['kind']}"
