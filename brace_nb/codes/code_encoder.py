@@ -159,12 +159,9 @@ class CodeEncoder(Transformer):
         if validation is not None and not isinstance(validation, (list, tuple)):
             raise ValueError(f"validation must be (images, texts, pairs); got {type(validation).__name__}.")
         if new.objective.align and new.container not in ("corner", "ternary"):
-            raise ValueError(
-                f"`align` pulls rows to corners; got container={new.container!r}. Set `align=0`."
-            )
+            raise ValueError(f"`align` pulls rows to corners; got container={new.container!r}. Set align=0.")
         if new.most is not None and new.container != "corner":
-            got = f"container={new.container!r} and most={new.most}"
-            raise ValueError(f"a budget of bits is for corners; got {got}. Leave `most` out.")
+            raise ValueError(f"a budget is for corners; got container={new.container!r} and most={new.most}.")
         device = new.device or getattr(X, "device", "cpu")
         X, y = fitting_matrix(X, "images"), fitting_matrix(y, "texts", column=True)
         data = paired_embeddings(X, y, pairs, "training", device)

@@ -166,8 +166,7 @@ def _train(a) -> int:
         said = "the same command goes on from there" if str(end) else "nothing is half-written"
         return _say(f"interrupted; {said}.", 128 + signal.SIGINT)
     print(table_text(made.rows))
-    print(f"weights of step {made.best}, embeddings of all rows and the report: {made.folder}/report.html")
-    print(f"embeddings of rows that nothing was learned from: {made.folder}/held/")
+    print(f"weights of step {made.best}, embeddings (held/: of unseen rows): {made.folder}/report.html")
     print(f"embeddings of new rows: brace-nb embed NEW.csv --trained {made.folder}")
     return 0
 

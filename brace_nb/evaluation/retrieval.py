@@ -83,14 +83,14 @@ def relevant_pairs(
         )
     return rows, columns
 
-# %% ../../nbs/5_evaluation/00_retrieval.ipynb #6b6aed04
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #c0a9a4ab
 def _comparable(similarity):
     "Scores as a tensor; float8 and unsigned ones, which torch does not compare, are widened."
     scores = as_tensor(similarity, "similarity").detach()
     narrow = scores.is_floating_point() and scores.itemsize == 1
     return widen(scores) if narrow or scores.dtype in (torch.uint16, torch.uint32, torch.uint64) else scores
 
-
+# %% ../../nbs/5_evaluation/00_retrieval.ipynb #6b6aed04
 def _refuse_nan(scores):
     "Raise ValueError naming the queries with NaN."
     bad = scores.amax(1).isnan().nonzero()[:5, 0].tolist()
