@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from brace_nb.assignment import expectation_loss, sample_matrices
+from brace_nb.assignment import assign, expectation_loss, sample_matrices
 from brace_nb.codes import (
     CodeEncoder,
     CodeIndex,
@@ -17,12 +17,16 @@ from brace_nb.codes import (
     code_indices,
     code_recall,
     code_statistics,
+    encode_files,
+    load_codes,
     nearest,
     pack,
+    search_files,
 )
 from brace_nb.core import as_generator, as_tensor, check_finite, widen
 from brace_nb.evaluation import linear_probe, mean_average_precision, participation_ratio, ranks
 from brace_nb.evaluation import sphere_uniformity, summarize_ranks
+from brace_nb.grounding import read_aligned, train_table
 from brace_nb.ndim import MEASURES, cube_loss, exact_inputs
 
 RNG = np.random.default_rng(0)
@@ -149,3 +153,37 @@ def test_numbers_beyond_squares():
     assert sphere_uniformity(3, t=360) == pytest.approx(-7.2724, abs=1e-4)
     with pytest.raises(ValueError, match="finite"):
         expectation_loss(torch.tensor([[1.0, torch.nan], [0.0, 1.0]]))
+
+
+def test_numbers_of_centers_are_no_bits(tmp_path):
+    x = RNG.normal(size=(600, 32)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    for preset in ("pq", "sign"):
+        report = encode_files(tmp_path / "x.npy", None, tmp_path / preset, preset=preset, bits=64, epochs=0)
+        asked = [row["what"].rpartition(", ")[2] for row in report["rows"]]
+        assert ("codes ask" in asked) == (preset == "sign") and "floats ask" in asked
+    assert load_codes(tmp_path / "sign/codes.npy", 64).shape == (600, 64)
+    with pytest.raises(ValueError, match="numbers of centers"):
+        load_codes(tmp_path / "pq/codes.npy", 64)
+    with pytest.raises(FileNotFoundError, match="Name one of its files: codes.npy"):
+        search_files(tmp_path / "sign", tmp_path / "x.npy")
+
+
+def test_a_table_of_files_of_embeddings_is_refused(tmp_path):
+    (tmp_path / "table.csv").write_text("image,text\na.npy,one\nb.npy,two\n")
+    with pytest.raises(ValueError, match="'image' must hold texts or paths of pictures"):
+        read_aligned(tmp_path / "table.csv")
+    names = ["red", "green", "blue", "grey"]
+    rows = [f"{a} {b} {c},{c} {b} {a}" for a in names for b in names for c in names]
+    (tmp_path / "table.csv").write_text("one,two\n" + "\n".join(rows) + "\n")
+    made = train_table(tmp_path / "table.csv", tmp_path / "out", held=0.2, epochs=1, progress=False)
+    held, whole = np.load(tmp_path / "out/held/one.npy"), np.load(made.folder / "one.npy")
+    assert 10 <= len(held) < len(whole) == 64
+    assert all((whole == row).all(1).any() for row in held)
+    assert "one (texts)" in (made.folder / "report.html").read_text()
+
+
+def test_what_has_no_assignment_is_told_of_a_limit():
+    with pytest.raises(ValueError, match="cost_limit"):
+        assign(np.array([[1.0, 2.0], [np.inf, np.inf]]))
+    assert assign(np.array([[1.0, 2.0], [9.0, 9.0]]), cost_limit=5.0).cols.tolist() == [0, -1]

@@ -107,9 +107,8 @@ def read_folder(
     "Codes and their encoder; damage, and files that do not belong together, are named."
     codes = Path(codes)
     if not codes.is_file():
-        here = sorted(
-            p.name for p in codes.glob("*") if p.suffix in {f.suffix for f in CODE_FORMATS.values()}
-        )
+        known = {form.suffix for form in CODE_FORMATS.values() if form.suffix}
+        here = sorted(p.name for p in codes.glob("*") if p.suffix in known)
         cure = (
             f"Name one of its files: {', '.join(here)}." if here else "Expected codes of `brace-nb encode`."
         )
