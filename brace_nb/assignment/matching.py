@@ -75,7 +75,7 @@ def _check_images(x, sizes, maximize, impossible):
     if impossible:
         raise ValueError(
             f"every annotation needs an allowed query of its own; got images {impossible[:5]} without "
-            "such a matching. Give forbidden cells a large finite cost."
+            "such a matching. Allow more cells, or give `cost_limit`."
         )
 
 
@@ -115,7 +115,7 @@ def _match_images(own, sizes, method, options):
             if bad:
                 raise ValueError(
                     f"every annotation needs an allowed query of its own; got images {bad[:5]} without "
-                    "such a matching. Give forbidden cells a large finite cost."
+                    "such a matching. Allow more cells, or give `cost_limit`."
                 )
         for b, rows, cols in zip(images, a.rows, a.cols):
             out[b] = rows[rows >= 0], cols[rows >= 0]

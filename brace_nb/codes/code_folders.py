@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from .code_encoder import CodeEncoder
-from .code_formats import CODE_FORMATS, load_codes, save_codes
+from .code_formats import CODE_FORMATS, ENCODER_FILE, load_codes, save_codes
 from ..core import check_sums, read_json, write_atomic, write_sums
 from ..core.files import SUMS, reading
 
@@ -22,7 +22,7 @@ __all__ = ['write_folder', 'read_folder']
 
 # %% ../../nbs/2_codes/10b_code_folders.ipynb #10b00006
 _AT_ONCE = 16_384  # rows
-_WORK, _ENCODER, _REPORT = ".unfinished", "encoder.safetensors", "report.json"
+_WORK, _REPORT = ".unfinished", "report.json"
 
 
 def _write_packed(path, model, x, modality, bar):
@@ -70,7 +70,7 @@ def write_folder(
 
     target = Path(target)
     work, suffix = target / _WORK, CODE_FORMATS[form].suffix
-    names = [_ENCODER, *(name + suffix for name in sides), _REPORT]
+    names = [ENCODER_FILE, *(name + suffix for name in sides), _REPORT]
     plan = json.loads(json.dumps(plan | dict(form=form), default=str))
     if not (work / SUMS).is_file():  # else only the moving is left
         if work.exists() and (not (work / "plan.json").is_file() or read_json(work / "plan.json") != plan):
@@ -78,7 +78,7 @@ def write_folder(
         model, report = _fitted(work, fit)
         work.mkdir(parents=True, exist_ok=True)
         write_atomic(work / "plan.json", json.dumps(plan))
-        model.save(work / _ENCODER)
+        model.save(work / ENCODER_FILE)
         report["files"] = [str(target / name) for name in names]
         write_atomic(work / _REPORT, json.dumps(report, indent=1))
         total = sum(len(x) for x, _ in sides.values())
@@ -96,7 +96,7 @@ def write_folder(
 def _fitted(work, fit):
     "Encoder and report of the unfinished run, or of a new one."
     if (work / _REPORT).is_file():
-        return CodeEncoder.load(work / _ENCODER), read_json(work / _REPORT)
+        return CodeEncoder.load(work / ENCODER_FILE), read_json(work / _REPORT)
     return fit()
 
 # %% ../../nbs/2_codes/10b_code_folders.ipynb #10b00009
@@ -115,12 +115,12 @@ def read_folder(
         raise FileNotFoundError(f"{codes} is not a file. {cure}")
     if (codes.parent / SUMS).is_file():
         known = check_sums(codes.parent)
-        if encoder is None and not {codes.name, _ENCODER} <= set(known):
+        if encoder is None and not {codes.name, ENCODER_FILE} <= set(known):
             raise ValueError(
-                f"{codes.parent / SUMS} must list {codes.name} and {_ENCODER}; got {', '.join(known)}. "
+                f"{codes.parent / SUMS} must list {codes.name} and {ENCODER_FILE}; got {', '.join(known)}. "
                 "The files are not of one writing."
             )
-    model = CodeEncoder.load(encoder or codes.parent / _ENCODER)
+    model = CodeEncoder.load(encoder or codes.parent / ENCODER_FILE)
     if codes.suffix != ".npy":
         return model, model.kept.pack(load_codes(codes, model.dim))
     with reading(codes, "packed codes in a .npy file") as path:

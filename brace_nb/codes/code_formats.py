@@ -19,8 +19,8 @@ from ..core import Entry, Registry, array, atomic_path, checked, one_of, open_ma
 from ..core.files import reading
 
 # %% auto #0
-__all__ = ['CODE_FORMATS', 'code_indices', 'codes_from_indices', 'code_tokens', 'bit_strings', 'CodeFormat', 'stored_bytes',
-           'kept_in_files', 'save_codes', 'load_codes', 'recall_of', 'code_recall']
+__all__ = ['CODE_FORMATS', 'ENCODER_FILE', 'code_indices', 'codes_from_indices', 'code_tokens', 'bit_strings', 'CodeFormat',
+           'stored_bytes', 'kept_in_files', 'save_codes', 'load_codes', 'recall_of', 'code_recall']
 
 # %% ../../nbs/2_codes/01a_code_formats.ipynb #b512fe4b
 @checked(codes=code_rows)
@@ -223,9 +223,12 @@ def save_codes(
         form.write(temporary, form.of_codes(code_array(codes)))
 
 
+ENCODER_FILE = "encoder.safetensors"  # Beside the codes that it made
+
+
 def _refuse_centers(path):
     "Beside the encoder of a product quantization lie numbers of centers, which are no bits."
-    beside = path.with_name("encoder.safetensors")
+    beside = path.with_name(ENCODER_FILE)
     if beside.is_file():
         from safetensors import safe_open
 

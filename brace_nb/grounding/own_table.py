@@ -115,12 +115,14 @@ def put_weights(encoders: dict, path: Path) -> None:
 _BEST, _FORMAT, _VERSION = "best.safetensors", "brace_nb.table_encoders", "1"
 
 
+_KINDS = {form: kind for kind, form in VIEW_FORMS.items()}
+
+
 def _facts(forms: dict, embed_dim: int) -> dict[str, str]:
     "The header of the file of weights: what is needed to build the encoders and to read new rows."
     if wrong := [name for name in forms if "/" in name or not name.isprintable()]:
         raise ValueError(f"names of views become names of files, without '/'; got {wrong}.")
-    kinds = {form: kind for kind, form in VIEW_FORMS.items()}
-    views = {name: dict(kind=kinds[type(form)]) | form._asdict() for name, form in forms.items()}
+    views = {name: dict(kind=_KINDS[type(form)]) | form._asdict() for name, form in forms.items()}
     return dict(format=_FORMAT, version=_VERSION, embed_dim=str(embed_dim), views=json.dumps(views))
 
 
@@ -238,8 +240,7 @@ class TrainedTable(NamedTuple):
 
 def _about(parts: Parts, forms: dict, batch_size: int, done: int, most: int) -> str:
     "What was trained on, in two sentences."
-    kinds = {form: kind for kind, form in VIEW_FORMS.items()}
-    views = ", ".join(f"{name} ({kinds[type(form)]})" for name, form in forms.items())
+    views = ", ".join(f"{name} ({_KINDS[type(form)]})" for name, form in forms.items())
     n = [len(p) for p in parts]
     end = "all epochs were run" if done >= most else f"stopped early, {most} were allowed"
     return (

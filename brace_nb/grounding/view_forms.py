@@ -13,6 +13,7 @@ import torch
 
 from ..core.arguments import checked, many
 from ..core.files import existing_file, malformed, reading
+from ..core.matrix_files import MATRIX_FORMATS
 from ..foundations import ByteBPE, read_embeddings, train_bpe
 from .aligned import AlignedTuples, view_of
 
@@ -138,14 +139,11 @@ def read_cells(
         return {name: [cell.strip() for cell in column] for name, column in frame.items()}
 
 
-_MATRICES = (".npy", ".npz", ".safetensors", ".parquet")
-
-
 def _form_of(name, x, cells, image_size):
     "How a column, or (where it has no cells) the numbers of a file, are read."
     if cells is None:
         return FeatureForm(x.shape[1]) if x.is_floating_point() else TokenForm(int(x.max()) + 1, x.shape[1])
-    if all(c.lower().endswith(_MATRICES) for c in cells if c) and any(cells):
+    if all(c.lower().endswith(MATRIX_FORMATS) for c in cells if c) and any(cells):
         raise ValueError(
             f"column {name!r} must hold texts or paths of pictures; got files of embeddings ({cells[0]!r}). "
             f"Put each view into one file and call `train_table({{{name!r}: '{name}.npy', ...}}, folder)`."

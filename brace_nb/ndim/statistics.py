@@ -48,7 +48,8 @@ def cosine_tail(
 # %% ../../nbs/3_ndim/05_statistics.ipynb #c0aa2257
 def _frame(shape, generator, like):
     "Orthonormal rows in random orientation, without the signs QR prefers a half-space."
-    Q, R = torch.linalg.qr(torch.randn(*shape, generator=generator, dtype=like.dtype, device=like.device))
+    drawn = torch.randn(*shape, generator=generator, dtype=like.dtype, device=generator.device)
+    Q, R = torch.linalg.qr(drawn.to(like.device))
     return (Q * R.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]).mT
 
 
