@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-LONGEST_LINE, LONGEST_MODULE, LONGEST_KERNELS = 110, 420, 600
+LONGEST_LINE, LONGEST_MODULE, LONGEST_KERNELS = 110, 420, 660
 LESSON, KERNELS, EXPERIMENT = 25, 40, 40  # lines of a cell; tables and classes count less, see `sizes`
 LONGEST_FUNCTION = 8  # lines of a function in an experiment, without signature and docstring
 

@@ -13,7 +13,7 @@ from scipy.optimize.tests import test_linear_assignment as of_scipy
 from scipy.sparse.csgraph.tests.test_matching import linear_sum_assignment_test_cases
 
 from brace_nb.assignment import METHODS, assign, assign_many, priced_assignment
-from brace_nb.assignment.kernels import forbid_cells, limit_costs
+from brace_nb.assignment.exact_kernels import forbid_cells, limit_costs
 
 quick = settings(max_examples=60, deadline=None)
 seeds, sides = st.integers(0, 10**6), st.integers(1, 6)
@@ -116,6 +116,29 @@ def test_limits_and_masks_are_what_numpy_makes_of_them(kind, sign):
     forbid_cells(forbidden, hidden, -sign * np.inf)
     np.testing.assert_array_equal(limited, worth)
     np.testing.assert_array_equal(forbidden, np.where(hidden, -sign * np.inf, x))
+
+
+@settings(max_examples=200, deadline=None)
+@given(seeds, st.integers(1, 6), st.integers(1, 21), st.booleans(), st.data())
+def test_one_matrix_alone_is_answered_as_a_tensor(seed, h, w, maximize, data):
+    kind = data.draw(st.sampled_from([np.float64, np.float32]))
+    limit, hidden = data.draw(st.none() | st.floats(-1, 4)), data.draw(st.sampled_from([0, 0.3, 0.8]))
+    cost = matrix(seed, h, w, data.draw(st.booleans())).astype(kind)
+    cost = cost if data.draw(st.booleans()) else np.ascontiguousarray(cost.T)
+    if hidden:
+        cost = np.ma.array(cost, mask=np.random.default_rng(seed).random(cost.shape) < hidden)
+    full, options = (
+        np.ma.filled(cost, -np.inf if maximize else np.inf),
+        dict(maximize=maximize, cost_limit=limit),
+    )
+    try:
+        wanted = assign(torch.from_numpy(full), **options)
+    except ValueError as error:
+        with pytest.raises(ValueError, match=str(error)[:40]):
+            assign(cost, **options)
+        return
+    for found, field in zip(assign(cost, **options), wanted):
+        assert np.array_equal(found, field.numpy()) and found.dtype == field.numpy().dtype
 
 
 @pytest.mark.parametrize("kind", ["<f8", "<f4", ">f8", "<f2", "<i4"])

@@ -242,10 +242,13 @@ _IN_PLACE = np.dtype("f8"), np.dtype("f4")  # in the byte order of the machine
 
 def readable_array(cost):
     "The numbers of the CPU that a kernel can read, as an array; None for other costs."
-    if isinstance(cost, Tensor) and cost.is_cpu and cost.layout == torch.strided:
-        if cost.dtype in (torch.float64, torch.float32):
-            cost = cost.numpy(force=True)  # of the same memory
-    return cost if type(cost) is np.ndarray and cost.dtype in _IN_PLACE and cost.ndim > 1 else None
+    if type(cost) is not np.ndarray:
+        if not (isinstance(cost, Tensor) and cost.is_cpu and cost.layout == torch.strided):
+            return None
+        if cost.dtype not in (torch.float64, torch.float32):
+            return None
+        cost = cost.numpy(force=True)  # of the same memory
+    return cost if cost.dtype in _IN_PLACE and cost.ndim > 1 else None
 
 
 def read_costs(

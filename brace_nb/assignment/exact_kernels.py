@@ -15,7 +15,7 @@ _inlined = numba.njit(**_settings, inline="always")
 _without_nan = numba.njit(**_settings, _nrt=False, fastmath={"nnan", "nsz"})
 
 # %% auto #0
-__all__ = ['solve_exact', 'solve_ragged', 'solve_prices']
+__all__ = ['solve_exact', 'limit_costs', 'forbid_cells', 'drop_pairs', 'solve_one', 'solve_ragged', 'solve_prices']
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #3fe67fd5
 @numba.extending.intrinsic
@@ -91,23 +91,20 @@ def _least(row, v):
 
 @_inlined
 def _cheapest_rows(c, v, before):
-    "Least cost of every column, and the first row that has it."
-    for j in range(v.size):
-        v[j] = c[0, j]
-        before[j] = 0
-    for i in range(1, c.shape[0]):
+    "Least cost of every column, and the first row that has it; how many numbers are odd."
+    odd, v[:], before[:] = 0, np.inf, 0
+    for i in range(c.shape[0]):
         for j in range(v.size):
+            odd += (_bits_of(c[i, j]) & _INFINITE) == _INFINITE
             before[j] = i if c[i, j] < v[j] else before[j]
             v[j] = _smaller(c[i, j], v[j])
+    return odd
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #twoleast
-_BLOCK = 32
-
-
 @_inlined
 def _two_least(c, i, v):
     "The least of c[i] - v, its first column, and the second least."
-    least, second, at, block, m = np.inf, np.inf, 0, 0, v.size
+    least, second, at, m = np.inf, np.inf, 0, v.size
     if m <= 12:
         for j in range(m):
             x = c[i, j] - v[j]
@@ -115,18 +112,12 @@ def _two_least(c, i, v):
             at = j if x < least else at
             least = x if x < least else least
         return least, at, second
-    for start in range(0, m, _BLOCK):
-        low = _least(c[i, start : start + _BLOCK], v[start : start + _BLOCK])
-        if low < least:
-            least, second, block = low, least, start
-        elif low < second:
-            second = low
-    row, prices = c[i, block : block + _BLOCK], v[block : block + _BLOCK]
-    while row[at] - prices[at] != least:
+    row = c[i]
+    least = _least(row, v)
+    while row[at] - v[at] != least:
         at += 1
-    for j in range(row.size):
-        second = _smaller(second, row[j] - prices[j] if j != at else np.inf)
-    return least, block + at, second
+    second = _smaller(_least(row[:at], v[:at]), _least(row[at + 1 :], v[at + 1 :]))
+    return least, at, second
 
 
 @_inlined
@@ -139,8 +130,8 @@ def _free_column(c, i, v, y, least, first):
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #59f5e3bf
 @_inlined
-def _lower_prices(c, x, y, v, free, n_free):
-    "Augmenting row reduction: one pass over the free rows; returns how many stay free."
+def _lower_prices(c, x, y, v, u, free, n_free):
+    "One pass over the free rows; returns how many stay free. u[i] stays a bound of the entries of c[i] - v."
     at, kept, tries = 0, 0, 0
     while at < n_free:
         i = free[at]
@@ -153,8 +144,10 @@ def _lower_prices(c, x, y, v, free, n_free):
             free[kept] = i  # it waits for a path
             kept += 1
             continue
+        u[i] = least
         if least < second < np.inf:
             v[j] -= second - least
+            u[i] = min(second, c[i, j] - v[j])
         if y[j] >= 0:
             x[y[j]] = -1
             at -= 1
@@ -165,45 +158,38 @@ def _lower_prices(c, x, y, v, free, n_free):
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #929df85e
 @_inlined
-def _reach(c, i, v, offset, d, before):
-    "Go from row i to every column: distances, the rows before them, and the least distance."
-    least = np.inf
-    for j in range(v.size):  # v is -inf where a column is done
+def _reach(c, i, v, offset, d, before, taken):
+    "Go from row i to every column: distances, rows before; the least distance, and that of a free column."
+    least, free = np.inf, np.inf
+    for j in range(v.size):  # v is -inf where a column is done, `taken` is inf where one is not free
         reduced = c[i, j] - v[j] - offset
         before[j] = i if reduced < d[j] else before[j]
         d[j] = _smaller(reduced, d[j])
         least = _smaller(least, d[j])
-    return least
+        free = _smaller(free, d[j] + taken[j])
+    return least, free
 
 
 @_inlined
-def _nearest(d, least, y):
-    "First free column at the least distance, else the first at it."
-    first = 2 * d.size  # taken columns count behind all free ones
-    if d.size <= 32:
-        for j in range(d.size):
-            if d[j] == least:
-                if y[j] < 0:
-                    return j
-                first = min(first, j)
-        return first
-    for j in range(d.size):
-        place = j if y[j] < 0 else j + d.size
-        first = min(first, place if d[j] == least else 2 * d.size)
-    return first if first < d.size else first - d.size
+def _place_of(least, d, taken, most):
+    "The first column at the least distance: a free one for most = 0, any for most = inf."
+    j = 0
+    while d[j] != least or taken[j] > most:
+        j += 1
+    return j
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #a4cf14fc
 @_without_nan
-def _shortest_path(c, start, y, v, d, before, done, length, price):
+def _shortest_path(c, start, y, v, d, before, done, length, price, taken):
     "The end of a cheapest path from a free row to a free column, prices updated; -1 when there is none."
     i, offset, n, pick, least = start, 0.0, 0, -1, 0.0
     d[:] = np.inf
     while True:
-        least = _reach(c, i, v, offset, d, before)
+        least, free = _reach(c, i, v, offset, d, before, taken)
         if least == np.inf:
             break
-        pick = _nearest(d, least, y)
-        if y[pick] < 0:
+        pick = _place_of(least, d, taken, 0.0 if free == least else np.inf)
+        if free == least:
             break
         done[n], length[n], price[n] = pick, least, v[pick]
         n += 1
@@ -227,11 +213,12 @@ def _augment(x, y, before, start, j):
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #71752b99
 @_inlined
-def _dual_bound(c, v, u):
-    "No assignment costs less: the prices of the columns, and for every row (u) the least that is left."
+def _dual_bound(c, x, v, low, u):
+    "No assignment costs less: the prices of the columns, and for every row (u) the least of c[i] - v."
     bound = 0.0
     for i in range(c.shape[0]):
-        u[i] = _least(c[i], v)
+        own = c[i, x[i]] - v[x[i]]
+        u[i] = own if own == low[i] else _least(c[i], v)  # prices only fall, so that `low` stays a bound
         bound += u[i]
     for j in range(v.size):
         bound += v[j]
@@ -254,44 +241,46 @@ def _nearly_flat(c):
 
 
 @_inlined
-def _begin(c, x, y, v, before, free):
-    "Columns take their cheapest rows, rows bid; returns how many rows stay free, -1 when infeasible."
-    n_free = 0
-    if c.shape[0] == c.shape[1] and not _nearly_flat(c):
-        _cheapest_rows(c, v, before)
+def _begin(c, x, y, v, u, before, free):
+    "Columns take their cheapest rows, rows bid; the status, and how many rows stay free (-1: infeasible)."
+    n_free, bidding = 0, c.shape[0] == c.shape[1] and not _nearly_flat(c)
+    status = _all_finite(c) if not bidding or _cheapest_rows(c, v, before) else 0
+    if status == 2:
+        return status, -1
+    if bidding:
         for j in range(v.size):
             if v[j] == np.inf:  # a column without an allowed cell
-                return -1
+                return status, -1
             if x[before[j]] < 0:
                 x[before[j]] = j
                 y[j] = before[j]
+                u[before[j]] = 0.0
     for i in range(x.size):
         if x[i] < 0:
             free[n_free] = i
             n_free += 1
-    return _lower_prices(c, x, y, v, free, n_free)
+    return status, _lower_prices(c, x, y, v, u, free, n_free)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #075c05ad
 @_without_nan
-def _exact(c, x, v, d, length, price, y, before, done, free):
-    "Column of every row of c (rows <= columns, float64) at the least sum; a dual bound, NaN when infeasible."
-    for i in range(x.size):
-        x[i] = -1
-    for j in range(v.size):
-        y[j] = -1
-        v[j] = 0.0
-    n_free = _begin(c, x, y, v, before, free)
+def _exact(c, x, v, d, length, price, low, taken, y, before, done, free):
+    "Column of every row of c (rows <= columns, float64) at the least sum; status, bound (infeasible: NaN)."
+    x[:], y[:], v[:], low[:] = -1, -1, 0.0, -np.inf
+    status, n_free = _begin(c, x, y, v, low, before, free)
     if n_free < 0:
-        return np.nan
+        return status, np.nan
+    for j in range(v.size):
+        taken[j] = 0.0 if y[j] < 0 else np.inf
     for f in range(n_free):
-        j = _shortest_path(c, free[f], y, v, d, before, done, length, price)
+        j = _shortest_path(c, free[f], y, v, d, before, done, length, price, taken)
         if j < 0:
-            return np.nan
+            return status, np.nan
         _augment(x, y, before, free[f], j)
-    return _dual_bound(c, v, d)
+        taken[j] = np.inf
+    return status, _dual_bound(c, x, v, low, d)
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #wide0001
-_WIDE, _WIDE_BLOCK = 3, 64  # times as many columns as rows; columns of a block
+_WIDE, _WIDE_BLOCK = 3, 32  # times as many columns as rows; columns of a block
 
 
 @_inlined
@@ -361,6 +350,7 @@ def _bid(c, x, v, y, owned, price, taken, best, at, u, free):
                 i, k = -1, k + 1
             elif least < second < np.inf and tries < x.size:
                 price[q] -= second - least
+                u[i] = min(second, c[i, owned[q]] - price[q])
                 x[i], y[q], i = q, i, y[q]
                 tries += 1
             else:
@@ -455,33 +445,33 @@ def _write_exact(c, sign, found, flip, bound, owner, rows, cols):
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #aafbf9b2
 @_inlined
 def _room(n, m, copies):
-    "Memory to work in for n rows and m >= n columns: numbers (4, m), and (n, m) for a copy; places (5, m)."
-    return np.empty((n + 4 if copies else 4, m)), np.empty((5, m), np.int64)
+    "Memory to work in for n rows and m >= n columns: numbers (6, m), and (n, m) for a copy; places (5, m)."
+    return np.empty((n + 6 if copies else 6, m)), np.empty((5, m), np.int64)
 
 
 @_inlined
 def _parts(n, numbers, places):
-    "The arrays of a search: the columns of the n rows, and eight of a number for each column."
-    v, d, length, price = numbers[0], numbers[1], numbers[2], numbers[3]
-    return places[0, :n], v, d, length, price, places[1], places[2], places[3], places[4]
+    "The arrays of a search: the columns of the n rows, and ten of a number for each column."
+    v, d, length, price, low, taken = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]
+    return places[0, :n], v, d, length, price, low, taken, places[1], places[2], places[3], places[4]
 
 
 @_uncounted
 def _checked(s, numbers, places):
     "Status of costs s (n, m), and the bound on their best total, NaN for none; the columns are in `places`."
-    x, v, d, length, price, y, before, done, free = _parts(s.shape[0], numbers, places)
+    x, v, d, length, price, low, taken, y, before, done, free = _parts(s.shape[0], numbers, places)
     if s.shape[1] >= _WIDE * s.shape[0]:
-        status, bound = _exact_wide(s, x, v, d, length, price, y, before, done, free)
-        return status, -bound
-    status = _all_finite(s)
-    return status, np.nan if status == 2 else -_exact(s, x, v, d, length, price, y, before, done, free)
+        status, bound = _exact_wide(s, x, v, d, taken, length, y, before, done, free)
+    else:
+        status, bound = _exact(s, x, v, d, length, price, low, taken, y, before, done, free)
+    return status, -bound
 
 
 @_uncounted
 def _copied(c, sign, flip, numbers, places):
     "Status and bound of any matrix: its costs are copied."
-    _copy_costs(c, -sign, flip, numbers[4:])
-    return _checked(numbers[4:], numbers, places)
+    _copy_costs(c, -sign, flip, numbers[6:])
+    return _checked(numbers[6:], numbers, places)
 
 
 @_inlined
@@ -492,7 +482,7 @@ def _in_place(c, sign):
 
 def _search(c, sign, numbers, places):
     "Status and bound of a matrix."
-    if numbers.shape[0] == 4:
+    if numbers.shape[0] == 6:
         return _checked(c, numbers, places)
     return _copied(c, sign, c.shape[0] > c.shape[1], numbers, places)
 
@@ -536,6 +526,57 @@ def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
     numbers, places = _room(min(h, w), max(h, w), not _in_place(c, sign))
     return _solve_each(c, sign, numbers, places, pairs, facts, start, stop)
 
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #droppair
+@_compiled
+def limit_costs(x, limit, sign):
+    "Costs (n,) less a limit, in place; 0 where a pair is not worth it (sign -1: costs; 1: scores)."
+    own = x.dtype.type(limit)
+    for i in range(x.size):
+        worth = x[i] - own
+        x[i] = x.dtype.type(0) if sign * worth < 0 else worth
+
+
+@_compiled
+def forbid_cells(x, mask, never):
+    "Put `never` in the place of the costs (n,) that are masked."
+    for i in range(x.size):
+        cost = x[i]  # read before it is asked for: without a branch
+        x[i] = x.dtype.type(never) if mask[i] else cost
+
+
+@_compiled
+def drop_pairs(given, limit, sign, pairs, facts):
+    "Pairs that are worth nothing under a limit become -1 and go behind the others; totals of the others."
+    for b in range(given.shape[0]):
+        n, total = 0, 0.0
+        for k in range(pairs.shape[2]):
+            i, j = pairs[0, b, k], pairs[1, b, k]
+            pairs[0, b, k], pairs[1, b, k] = -1, -1
+            if i >= 0 and sign * (given[b, i, j] - limit) > 0:
+                pairs[0, b, n], pairs[1, b, n] = i, j
+                total += given[b, i, j]
+                n += 1
+        facts[0, b] = total
+
+# %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #solveone
+@_compiled
+def solve_one(c, mask, limit, sign, pairs, facts):
+    "Pairs (2, k), total and gap (2,) of one matrix (h, w), and its status; no mask is empty, no limit +inf."
+    h, w = c.shape
+    numbers, places = _room(min(h, w), max(h, w), not _in_place(c, sign))
+    allowed = c
+    if mask.size:
+        allowed = c.copy()
+        forbid_cells(allowed.reshape(-1), mask.reshape(-1), -sign * np.inf)
+    worth = allowed
+    if limit < np.inf:
+        worth = allowed.copy()
+        limit_costs(worth.reshape(-1), limit, sign)
+    status, facts[0], facts[1] = _solve(worth, sign, numbers, places, pairs[0], pairs[1])
+    if limit < np.inf:
+        drop_pairs(allowed.reshape(1, h, w), limit, sign, pairs.reshape(2, 1, -1), facts.reshape(2, 1))
+    return status
+
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #ragged02
 @_compiled
 def solve_ragged(flat, layout, sign, pairs, facts, start, stop):
@@ -543,7 +584,7 @@ def solve_ragged(flat, layout, sign, pairs, facts, start, stop):
     worst, most, longest, offset, first = 0, 0, 0, 0, 0
     for b in range(start, stop):
         h, w = layout[0, b], layout[1, b]
-        most, longest = max(most, (min(h, w) + 4) * max(h, w)), max(longest, h, w)
+        most, longest = max(most, (min(h, w) + 6) * max(h, w)), max(longest, h, w)
     numbers, places = np.empty(most), np.empty(5 * longest, np.int64)
     for b in range(start):
         offset += layout[3, b]
@@ -552,7 +593,7 @@ def solve_ragged(flat, layout, sign, pairs, facts, start, stop):
         h, w, stride, jump = layout[:, b]
         short, long = min(h, w), max(h, w)
         c = np.lib.stride_tricks.as_strided(flat[offset:], (h, w), (stride * flat.itemsize, flat.itemsize))
-        own_numbers = numbers[: (short + 4) * long].reshape((short + 4, long))  # as many for a copy
+        own_numbers = numbers[: (short + 6) * long].reshape((short + 6, long))  # as many for a copy
         own_places = places[: 5 * long].reshape((5, long))
         rows, cols = pairs[0, first : first + short], pairs[1, first : first + short]
         status, total, gap = _solve(c, sign, own_numbers, own_places, rows, cols) if short else (0, 0.0, 0.0)

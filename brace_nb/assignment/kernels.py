@@ -15,7 +15,7 @@ _compiled, _uncounted = numba.njit(**_settings), numba.njit(**_settings, _nrt=Fa
 _inlined = numba.njit(**_settings, inline="always")
 
 # %% auto #0
-__all__ = ['solve_greedy', 'solve_recursive', 'solve_recursion', 'limit_costs', 'forbid_cells', 'drop_pairs']
+__all__ = ['solve_greedy', 'solve_recursive', 'solve_recursion']
 
 # %% ../../nbs/4_assignment/01a_kernels.ipynb #62247161
 @_inlined
@@ -341,35 +341,3 @@ def solve_recursion(x, steps, weight, start, stop):
     numbers = np.empty((4, x.shape[2]), x.dtype)
     for b in range(start, stop):
         _recurse(x[b], steps, x.dtype.type(weight), numbers)
-
-# %% ../../nbs/4_assignment/01a_kernels.ipynb #droppair
-@_compiled
-def limit_costs(x, limit, sign):
-    "Costs (n,) less a limit, in place; 0 where a pair is not worth it (sign -1: costs; 1: scores)."
-    own = x.dtype.type(limit)
-    for i in range(x.size):
-        worth = x[i] - own
-        x[i] = x.dtype.type(0) if sign * worth < 0 else worth
-
-
-@_compiled
-def forbid_cells(x, mask, never):
-    "Put `never` in the place of the costs (n,) that are masked."
-    for i in range(x.size):
-        cost = x[i]  # read before it is asked for: without a branch
-        x[i] = x.dtype.type(never) if mask[i] else cost
-
-
-@_compiled
-def drop_pairs(given, limit, sign, pairs, facts):
-    "Pairs that are worth nothing under a limit become -1 and go behind the others; totals of the others."
-    for b in range(given.shape[0]):
-        n, total = 0, 0.0
-        for k in range(pairs.shape[2]):
-            i, j = pairs[0, b, k], pairs[1, b, k]
-            pairs[0, b, k], pairs[1, b, k] = -1, -1
-            if i >= 0 and sign * (given[b, i, j] - limit) > 0:
-                pairs[0, b, n], pairs[1, b, n] = i, j
-                total += given[b, i, j]
-                n += 1
-        facts[0, b] = total

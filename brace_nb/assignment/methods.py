@@ -58,6 +58,7 @@ class AssignmentMethod(Entry):
     kernel: Callable | None = (
         None  # Options -> name, count and weight of the kernel that does all of it, or None
     )
+    single: str | None = None  # Kernel that answers one matrix at once, with its mask and limit
     sparse: Callable | None = None  # (sparse matrix, sign) -> what `find` returns
     ragged: Callable | None = None  # Solves matrices of different sizes at once, as `run_ragged`
     soft: Callable | None = None  # The soft matrix behind it, for a straight-through gradient
@@ -150,6 +151,7 @@ def run_plan(costs, name, count, weight):
     says="shortest augmenting paths; the duals prove the answer",
     source="Jonker and Volgenant 1987; thesis 'stock'",
     kernel=lambda o: ("solve_exact", 0, 0.0),
+    single="solve_one",
     sparse=solve_sparse,
     ragged=run_ragged,
     valid=True,

@@ -12,9 +12,17 @@ import torch
 from torch import Tensor
 
 from .certificate import Assignment, certified, check_possible, tighten
-from .costs import check_cost, read_costs, sizes_without_forbidden, without_padding
+from brace_nb.assignment.costs import (
+    check_cost,
+    read_costs,
+    readable_array,
+    sizes_without_forbidden,
+    without_padding,
+)
+from .driver import compiled
 from .methods import full_signature, method_of
 from ..core import as_tensor
+from ..core.arguments import number
 
 # %% auto #0
 __all__ = ['assign']
@@ -80,6 +88,28 @@ def _without_answer(found, entry, costs, plan, options, sweeps):
     part = costs._replace(x=x, lead=(len(at),), sizes=sizes)
     return *_put(*found[:2], at, _by_size(entry, part, plan, options, sweeps)), 1
 
+# %% ../../nbs/4_assignment/01_solvers.ipynb #single01
+_NO_MASK = np.zeros((0, 0), bool)
+
+
+def _single(kernel, cost, sign, limit):
+    "The answer for one matrix of numbers that a kernel reads where they lie; None for every other cost."
+    x, mask = cost, _NO_MASK
+    if type(cost) is np.ma.MaskedArray:
+        x, mask = cost.data, _NO_MASK if cost.mask is np.ma.nomask else cost.mask
+    x = readable_array(x)
+    if x is None or x.ndim != 2 or not (x.size and x.flags.carray and mask.flags.carray):
+        return None
+    if limit is not None:
+        number(limit, "cost_limit")
+    pairs, facts = np.empty((2, min(x.shape)), np.int64), np.empty(2)
+    if compiled(kernel)(x, mask, np.inf if limit is None else float(limit), sign, pairs, facts):
+        return None
+    if isinstance(cost, Tensor):
+        pairs, facts = torch.from_numpy(pairs), torch.from_numpy(facts)
+    gap = facts[1]
+    return Assignment(pairs[0], pairs[1], gap == gap, facts[0], gap)
+
 # %% ../../nbs/4_assignment/01_solvers.ipynb #546c430a
 def assign(
     cost: Tensor | np.ndarray,  # Costs (..., h, w), any real dtype; +inf (maximizing: -inf) forbids a cell,
@@ -95,6 +125,10 @@ def assign(
 ) -> Assignment:  # Rows, cols, valid, total and certified gap per matrix
     "Linear sum assignment of one matrix or a batch (thesis, chapter 6); `assign(cost)[:2]` is as in SciPy."
     entry, sign = method_of(method), 1.0 if maximize else -1.0
+    if entry.single and sizes is None and not options:
+        answer = _single(entry.single, cost, sign, cost_limit)
+        if answer is not None:
+            return answer
     options = entry.options(options)
     plan = entry.plan(options)
     costs = read_costs(cost, sign, cost_limit, plan is not None, entry.sparse is not None, sizes)

@@ -29,6 +29,8 @@ def _refuse(name, must, value):
 
 def _real(value):
     "A number as a float, NaN for a tensor of a device that is not to be waited for; None for all else."
+    if isinstance(value, (float, int)):
+        return float(value)
     if isinstance(value, (Tensor, np.ndarray)):
         if value.ndim or "complex" in str(value.dtype) or getattr(value.dtype, "kind", "f") not in "fiub":
             return None
