@@ -213,6 +213,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                             'brace_nb.assignment.driver.run_kernel': ( '4_assignment/driver.html#run_kernel',
                                                                                        'brace_nb/assignment/driver.py'),
                                             'brace_nb.assignment.driver.run_ragged': ( '4_assignment/driver.html#run_ragged',
+                                                                                       'brace_nb/assignment/driver.py'),
+                                            'brace_nb.assignment.driver.run_single': ( '4_assignment/driver.html#run_single',
                                                                                        'brace_nb/assignment/driver.py')},
             'brace_nb.assignment.exact_kernels': { 'brace_nb.assignment.exact_kernels._all_finite': ( '4_assignment/exact_kernels.html#_all_finite',
                                                                                                       'brace_nb/assignment/exact_kernels.py'),

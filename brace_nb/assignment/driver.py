@@ -14,7 +14,7 @@ import torch
 from ..core import parallel_map
 
 # %% auto #0
-__all__ = ['FEW_NUMBERS', 'compiled', 'in_pieces', 'run_kernel', 'run_ragged']
+__all__ = ['FEW_NUMBERS', 'NO_MASK', 'compiled', 'in_pieces', 'run_single', 'run_kernel', 'run_ragged']
 
 # %% ../../nbs/4_assignment/01c_driver.ipynb #c1a5d0aa
 @cache
@@ -51,6 +51,21 @@ def in_pieces(
     per = max(1, min((1 << 18) // size, share))
     starts = range(0, count, per)
     return max(parallel_map(lambda a: work(a, min(a + per, count)) or 0, starts, threads))
+
+
+NO_MASK = np.zeros((0, 0), bool)
+
+
+def run_single(
+    name: str,  # A kernel that solves one matrix at once (solve_one)
+    c: np.ndarray,  # The matrix (h, w), float32 or float64, contiguous
+    sign: float,  # 1 to maximize, -1 to minimize
+    mask: np.ndarray = NO_MASK,  # Cells that are forbidden, bool (h, w); empty for none
+    limit: float = np.inf,  # Pairs beyond it are not made
+) -> tuple:  # Pairs (2, k), total and gap (2,), and the status
+    "Solve one matrix."
+    pairs, facts = np.empty((2, min(c.shape)), np.int64), np.empty(2)
+    return pairs, facts, compiled(name)(c, mask, limit, sign, pairs, facts)
 
 
 def run_kernel(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .certificate import Assignment
 from .costs import check_cost, dense_cost, read_costs, readable_array
-from .driver import compiled, run_kernel
+from .driver import compiled, run_single
 from .methods import method_of
 from .solvers import assign
 from ..core import as_tensor, like
@@ -83,9 +83,8 @@ def _match_at_once(cost, sizes, entry, device, maximize=False):
     "Pairs of every image by one kernel."
     (_, Q, A), c, sign = cost.shape, readable_array(cost), 1.0 if maximize else -1.0
     if c is not None and c.flags.carray and len(c) == 1:
-        name, count, weight = entry.plan(entry.options({}))
-        pairs, facts, status = run_kernel(name, c, sign, count, weight)
-        pairs, counts = pairs[:, 0], [pairs.shape[2]]
+        pairs, facts, status = run_single(entry.single, c[0], sign)
+        counts = [pairs.shape[1]]
     elif c is not None and c.flags.carray:
         pairs, counts, facts, status = entry.ragged(c.reshape(-1), Q, sizes, A, sizes + Q * A, sign)
     else:

@@ -19,7 +19,7 @@ from brace_nb.assignment.costs import (
     sizes_without_forbidden,
     without_padding,
 )
-from .driver import compiled
+from .driver import NO_MASK, run_single
 from .methods import full_signature, method_of
 from ..core import as_tensor
 from ..core.arguments import number
@@ -89,21 +89,19 @@ def _without_answer(found, entry, costs, plan, options, sweeps):
     return *_put(*found[:2], at, _by_size(entry, part, plan, options, sweeps)), 1
 
 # %% ../../nbs/4_assignment/01_solvers.ipynb #single01
-_NO_MASK = np.zeros((0, 0), bool)
-
-
 def _single(kernel, cost, sign, limit):
     "The answer for one matrix of numbers that a kernel reads where they lie; None for every other cost."
-    x, mask = cost, _NO_MASK
+    x, mask = cost, NO_MASK
     if type(cost) is np.ma.MaskedArray:
-        x, mask = cost.data, _NO_MASK if cost.mask is np.ma.nomask else cost.mask
+        x, mask = cost.data, cost.mask
+        mask = NO_MASK if mask is np.ma.nomask else mask
     x = readable_array(x)
     if x is None or x.ndim != 2 or not (x.size and x.flags.carray and mask.flags.carray):
         return None
     if limit is not None:
         number(limit, "cost_limit")
-    pairs, facts = np.empty((2, min(x.shape)), np.int64), np.empty(2)
-    if compiled(kernel)(x, mask, np.inf if limit is None else float(limit), sign, pairs, facts):
+    pairs, facts, status = run_single(kernel, x, sign, mask, np.inf if limit is None else float(limit))
+    if status:
         return None
     if isinstance(cost, Tensor):
         pairs, facts = torch.from_numpy(pairs), torch.from_numpy(facts)

@@ -140,7 +140,7 @@ def norm_squared(
         row = G[over[k], over[k]]
         for b in over[k + 1 :]:
             row = row + 2 * G[over[k], b]
-        total = row if total is None else row + total
+        total = row if total is None else row.add_(total)  # as large as all that were added
     return total
 
 # %% ../../nbs/3_ndim/00_measures.ipynb #adbd4047
