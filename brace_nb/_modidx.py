@@ -4903,6 +4903,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                 'brace_nb/ndim/losses.py'),
                                       'brace_nb.ndim.losses._check_projection': ( '3_ndim/losses.html#_check_projection',
                                                                                   'brace_nb/ndim/losses.py'),
+                                      'brace_nb.ndim.losses._check_range': ('3_ndim/losses.html#_check_range', 'brace_nb/ndim/losses.py'),
                                       'brace_nb.ndim.losses._each': ('3_ndim/losses.html#_each', 'brace_nb/ndim/losses.py'),
                                       'brace_nb.ndim.losses._few': ('3_ndim/losses.html#_few', 'brace_nb/ndim/losses.py'),
                                       'brace_nb.ndim.losses._label_inputs': ('3_ndim/losses.html#_label_inputs', 'brace_nb/ndim/losses.py'),

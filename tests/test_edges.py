@@ -24,8 +24,8 @@ from brace_nb.codes import (
     search_files,
 )
 from brace_nb.core import as_generator, as_tensor, check_finite, widen
-from brace_nb.evaluation import linear_probe, mean_average_precision, participation_ratio, ranks
-from brace_nb.evaluation import sphere_uniformity, summarize_ranks
+from brace_nb.evaluation import alignment, cka, hsic, linear_probe, mean_average_precision
+from brace_nb.evaluation import participation_ratio, ranks, sphere_uniformity, summarize_ranks
 from brace_nb.grounding import read_aligned, train_table
 from brace_nb.ndim import MEASURES, cube_loss, exact_inputs
 
@@ -187,3 +187,28 @@ def test_what_has_no_assignment_is_told_of_a_limit():
     with pytest.raises(ValueError, match="cost_limit"):
         assign(np.array([[1.0, 2.0], [np.inf, np.inf]]))
     assert assign(np.array([[1.0, 2.0], [9.0, 9.0]]), cost_limit=5.0).cols.tolist() == [0, -1]
+
+
+def test_a_scale_is_a_number_of_the_embeddings_type():
+    x = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0)).unbind()
+    with pytest.raises(ValueError, match="scale must be a number that torch.float32 can hold"):
+        cube_loss(x, scale=1e39)
+    assert cube_loss([t.double() for t in x], scale=1e39).isfinite()
+
+
+@pytest.mark.parametrize("power", [0.5, 1, 2, 3])
+def test_rows_that_coincide_have_no_slope_of_alignment(power):
+    x = torch.eye(3, dtype=torch.float64).requires_grad_()
+    y = torch.eye(3, dtype=torch.float64)[[0, 2, 1]]
+    value = alignment(x, y, power)
+    assert torch.isclose(value, torch.tensor(2 * 2 ** (power / 2) / 3, dtype=torch.float64))
+    (slope,) = torch.autograd.grad(value, x)
+    assert slope.isfinite().all() and not slope[0].any() and slope[1:].any()
+
+
+@pytest.mark.parametrize("index", [hsic, cka])
+def test_stacks_of_layers_fit_each_other(index):
+    x = torch.randn(2, 9, 4, generator=torch.Generator().manual_seed(0))
+    assert index(x, x[:1]).shape == (2,)
+    with pytest.raises(ValueError, match="leading axes of both sides must be the same, or 1"):
+        index(x, torch.cat([x, x]))

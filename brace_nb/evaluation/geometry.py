@@ -34,7 +34,7 @@ def paired_rows(x, y, unit=True, same_width=True):
     return a, b
 
 # %% ../../nbs/5_evaluation/03_geometry.ipynb #026f1da9
-@checked
+@checked(power=positive)
 def alignment(
     x,  # Embeddings, shape (N, D), numpy or torch
     y,  # Embeddings that belong to the same rows, shape (N, D)
@@ -43,7 +43,9 @@ def alignment(
     "Mean |x_i - y_i|^power of unit rows (Wang & Isola 2020); for power 2 it is 2 - 2 times the mean cosine."
     a, b = paired_rows(x, y)
     squared = (a - b).square().sum(1)
-    return like((squared if power == 2 else squared.pow(power / 2)).mean(), x, y)
+    if power != 2:  # where rows coincide the power has no slope, and 0 is one of its subgradients
+        squared = torch.where(squared > 0, torch.where(squared > 0, squared, 1).pow(power / 2), 0)
+    return like(squared.mean(), x, y)
 
 
 @checked(t=positive, chunk=size)

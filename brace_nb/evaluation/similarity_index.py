@@ -67,6 +67,11 @@ def check_same_rows(x, y, unbiased):
             f"both sides must describe the same rows; got {n} and {y.shape[-2]} rows. "
             "Pass the same inputs in the same order to both."
         )
+    lead, other = x.shape[:-2], y.shape[:-2]
+    if any(a != b and 1 not in (a, b) for a, b in zip(lead[::-1], other[::-1])):
+        raise ValueError(
+            f"leading axes of both sides must be the same, or 1; got {tuple(x.shape)} and {tuple(y.shape)}."
+        )
     if n < least:
         kind, cure = ("unbiased", ", or unbiased=False" if n > 1 else "") if unbiased else ("biased", "")
         raise ValueError(f"{kind} HSIC needs at least {least} rows; got {n}. Use larger batches{cure}.")

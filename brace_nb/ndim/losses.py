@@ -275,6 +275,12 @@ def _check_lengths(numbers, w, losses):
         raise ValueError(f"weights must be of one loss or of {losses}; got those of {len(w)}.")
 
 
+def _check_range(scale, dtype):
+    "A number that the embeddings' type cannot hold would make every score infinite."
+    if not isinstance(scale, Tensor) and scale > torch.finfo(dtype).max:
+        raise ValueError(f"scale must be a number that {dtype} can hold; got {scale}.")
+
+
 def _few(entry, scores, labels, measure, shrink):
     "Does a loss read so few scores that a stack of them is faster, and is it one expression?"
     plain = labels is None and find_measure(measure, scores.n).family != "feature" and not callable(shrink)
@@ -327,6 +333,7 @@ def cube_loss(
     xs, given = as_batches(xs, normalize), xs
     _check_one_size([len(x) if x.ndim == 2 else tuple(x.shape[:-1]) for x in xs])
     first = CubeScores([x[0] if x.ndim > 2 else x for x in xs], told[0], None, told[1])
+    _check_range(scale, first.dtype)
     scale, bias = (torch.as_tensor(t, dtype=first.dtype, device=first.device) for t in (scale, bias))
     labels, w = _label_inputs(labels, first), _weights_of(weights, regions, first)
 
