@@ -147,8 +147,8 @@ def packed_rows(
 ) -> np.ndarray:  # Packed, uint8 (n, ceil(D/8))
     "Codes of this width, packed."
     codes, width = code_array(codes), -(-dim // 8)
-    known = (np.dtype(bool), dim), (np.dtype(np.uint8), width)
-    if codes.ndim != 2 or (codes.dtype, codes.shape[1]) not in known:
+    known = dim if codes.dtype == bool else width if codes.dtype == np.uint8 else None
+    if codes.ndim != 2 or codes.shape[1] != known:
         raise ValueError(
             f"codes must be bool (n, {dim}), or packed, uint8 (n, {width}); got {codes.dtype} {codes.shape}. "
             "Use one encoder, and its `dim`."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -102,8 +102,7 @@ def _flat_words(packed, lead):
 # %% ../../nbs/2_codes/02_similarity.ipynb #26bd46a7
 def _fill_pairs(a, active, b, measure, dim, out):
     "The kernel in threads: batches are shared between them, or the rows of a single one."
-    from brace_nb.codes.similarity_kernels import pairs
-
+    pairs = _kernels().pairs
     single = len(a) == 1
     n = a.shape[1] if single else len(a)
 
@@ -224,9 +223,17 @@ _HAMMING = 1  # the kernel that needs one count a code
 _FEW = 3  # queries for which the other kernels do not lay words side by side
 
 
-def _nothing(k):
-    "The answer to no query."
-    return np.empty((0, k), np.int64), np.empty((0, k), np.float32)
+@cache
+def _kernels():
+    "The compiled kernels, which import numba."
+    from brace_nb.codes import similarity_kernels
+
+    return similarity_kernels
+
+
+def _room(queries, k, kind=np.float32):
+    "Empty numbers and similarities."
+    return np.empty((queries, k), np.int64), np.empty((queries, k), kind)
 
 
 def best_of_parts(
@@ -244,7 +251,7 @@ def best_of_parts(
     parts = row_parts(codes, each)
     found = parallel_map(lambda p: work(*p), [(q, c) for q in row_parts(queries, _AT_ONCE) for c in parts])
     if not found:
-        return _nothing(k)
+        return _room(0, k)
     where, best = (np.concatenate(x, 1 if len(parts) > 1 else 0) for x in zip(*found))
     if len(parts) > 1:
         order = np.argsort(-best, axis=-1, kind="stable")[:, :k]
@@ -262,12 +269,10 @@ def best_of_scan(
     np.ndarray, np.ndarray
 ]:  # Numbers, int64 (Q, k), and similarities; -1 and -2 where there are fewer
     "The k best of a scan, and their similarities."
-    from brace_nb.codes.similarity_kernels import similarities
-
     where, counts = np.full((len(active), k), -1), np.zeros((len(active), k, 2), np.int64)
     scan(counts, where)
     best = np.empty(where.shape, np.float32 if dim <= how.float32_up_to else np.float64)
-    similarities(counts, active, how.kernel, dim, where, best)
+    _kernels().similarities(counts, active, how.kernel, dim, where, best)
     return where, best
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #m02b
@@ -279,25 +284,24 @@ def nearest_by_count(
     how: CodeMeasure,  # With a kernel
 ) -> tuple[np.ndarray, np.ndarray]:  # Row numbers, int64 (Q, k), and similarities, float32 (Q, k)
     "Exact k nearest codes by counting bits in threads; the earlier row wins a tie."
-    from brace_nb.codes.similarity_kernels import pairs, query_form, scan_blocks, scan_rows
-
-    active = count_bits(q).sum(-1, dtype=np.int64)
+    kernels, kind = _kernels(), np.float32 if dim <= how.float32_up_to else np.float64
     few = how.kernel == _HAMMING or len(q) <= _FEW
-    flat, form = c.reshape(-1), query_form(c.shape[1])
+    flat, form = c.reshape(-1), kernels.query_form(c.shape[1])
 
     def work(queries, codes):
         (i, end), (j, stop) = queries, codes
         if few:
-            part = flat[j * c.shape[1] : stop * c.shape[1]]
-            scan = partial(scan_rows, q[i:end], active[i:end], part, form, how.kernel, j)
-        else:
-            scan = partial(scan_blocks, q[i:end], active[i:end], c[j:stop], how.kernel, j)
-        return best_of_scan(scan, active[i:end], k, how, dim)
+            part, where, best = flat[j * c.shape[1] : stop * c.shape[1]], *_room(end - i, k, kind)
+            kernels.search_rows(q[i:end], part, form, how.kernel, dim, j, where, best)
+            return where, best
+        active = count_bits(q[i:end]).sum(-1, dtype=np.int64)
+        scan = partial(kernels.scan_blocks, q[i:end], active, c[j:stop], how.kernel, j)
+        return best_of_scan(scan, active, k, how, dim)
 
     def sort(part):  # all similarities at once: for large k this beats insertion
         i, end = part
-        tile = np.empty((1, end - i, len(c)), np.float32 if dim <= how.float32_up_to else np.float64)
-        pairs(q[None, i:end], active[None, i:end], c[None, None], how.kernel, dim, tile)
+        active, tile = count_bits(q[i:end]).sum(-1, dtype=np.int64), np.empty((1, end - i, len(c)), kind)
+        kernels.pairs(q[None, i:end], active[None], c[None, None], how.kernel, dim, tile)
         where = np.argsort(-tile[0], axis=-1, kind="stable")[:, :k]
         return where, np.take_along_axis(tile[0], where, -1).astype(np.float32)
 
@@ -305,7 +309,7 @@ def nearest_by_count(
         where, best = best_of_parts(work, len(q), len(c), k)
         return where, best.astype(np.float32, copy=False)
     found = parallel_map(sort, row_parts(len(q), max(1, min(64, 2**22 // len(c)))))
-    where, best = zip(*found) if found else ([np.empty((0, k), np.int64)], [np.empty((0, k), np.float32)])
+    where, best = zip(*found or [_room(0, k)])
     return np.concatenate(where), np.concatenate(best)
 
 # %% ../../nbs/2_codes/02_similarity.ipynb #3f0cfb03

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from .cube_scores import CubeScores
 from .regions import partitions, region_mask, region_sizes
 from ..core.arrays import as_generator
-from ..core.arguments import checked, floats, integers, share, size
+from ..core.arguments import checked, floats, share, size
 
 # %% auto #0
 __all__ = ['exact_inputs', 'region_weights', 'log_weight', 'cross_entropy', 'own_cross_entropy', 'CubeProblem', 'LineProblem',
@@ -142,7 +142,6 @@ def cross_entropy(
     return loss
 
 
-@checked(logits=floats("... rows cells"), own=integers("rows"))
 def own_cross_entropy(
     logits: Tensor,  # Shape (.., rows, cells); -inf masks a cell
     own: Tensor,  # The cell of each row that is right, int64, shape (rows,)
