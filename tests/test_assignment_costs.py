@@ -112,8 +112,8 @@ def test_limits_and_masks_are_what_numpy_makes_of_them(kind, sign):
     x = np.r_[np.arange(-12, 12), np.nan, np.inf, -np.inf, -0.0, 0.1].astype(kind)
     worth, hidden = (np.maximum if sign > 0 else np.minimum)(x - kind(0.1), 0), np.arange(x.size) % 5 == 0
     limited, forbidden = x.copy(), x.copy()
-    limit_costs(limited, 0.1, sign)
-    forbid_cells(forbidden, hidden, -sign * np.inf)
+    limit_costs(limited, 0.1, sign, limited)
+    forbid_cells(forbidden, hidden, -sign * np.inf, forbidden)
     np.testing.assert_array_equal(limited, worth)
     np.testing.assert_array_equal(forbidden, np.where(hidden, -sign * np.inf, x))
 

@@ -77,7 +77,7 @@ def _limited(cost, limit, sign):
     number(limit, "cost_limit")
     if isinstance(cost, np.ndarray) and cost.dtype in _IN_PLACE:
         x = np.array(cost, order="C")
-        compiled("limit_costs")(x.reshape(-1), float(limit), sign)
+        compiled("limit_costs")(x.reshape(-1), float(limit), sign, x.reshape(-1))
         return x
     x = as_tensor(cost, "a cost").detach()
     x = x.float() if x.is_floating_point() and x.itemsize < 4 else x if x.is_floating_point() else x.double()
@@ -117,7 +117,8 @@ def dense_cost(cost, sign):
     if isinstance(cost, np.ma.MaskedArray):
         x = np.array(cost.data, cost.dtype if cost.dtype.kind == "f" else np.float64, order="C")
         if x.dtype in _IN_PLACE:
-            compiled("forbid_cells")(x.reshape(-1), np.ma.getmaskarray(cost).reshape(-1), -sign * math.inf)
+            mask, flat = np.ma.getmaskarray(cost).reshape(-1), x.reshape(-1)
+            compiled("forbid_cells")(flat, mask, -sign * math.inf, flat)
         else:
             np.copyto(x, -sign * math.inf, where=cost.mask)
         return x

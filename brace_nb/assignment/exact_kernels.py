@@ -528,20 +528,20 @@ def solve_exact(c, sign, count, weight, pairs, facts, start, stop):
 
 # %% ../../nbs/4_assignment/01b_exact_kernels.ipynb #droppair
 @_compiled
-def limit_costs(x, limit, sign):
-    "Costs (n,) less a limit, in place; 0 where a pair is not worth it (sign -1: costs; 1: scores)."
+def limit_costs(x, limit, sign, out):
+    "Costs (n,) less a limit; 0 where a pair is not worth it (sign -1: costs; 1: scores). `out` may be x."
     own = x.dtype.type(limit)
     for i in range(x.size):
         worth = x[i] - own
-        x[i] = x.dtype.type(0) if sign * worth < 0 else worth
+        out[i] = x.dtype.type(0) if sign * worth < 0 else worth
 
 
 @_compiled
-def forbid_cells(x, mask, never):
-    "Put `never` in the place of the costs (n,) that are masked."
+def forbid_cells(x, mask, never, out):
+    "Costs (n,) with `never` in the place of those that are masked. `out` may be x."
     for i in range(x.size):
         cost = x[i]  # read before it is asked for: without a branch
-        x[i] = x.dtype.type(never) if mask[i] else cost
+        out[i] = x.dtype.type(never) if mask[i] else cost
 
 
 @_compiled
@@ -566,12 +566,12 @@ def solve_one(c, mask, limit, sign, pairs, facts):
     numbers, places = _room(min(h, w), max(h, w), not _in_place(c, sign))
     allowed = c
     if mask.size:
-        allowed = c.copy()
-        forbid_cells(allowed.reshape(-1), mask.reshape(-1), -sign * np.inf)
+        allowed = np.empty_like(c)
+        forbid_cells(c.reshape(-1), mask.reshape(-1), -sign * np.inf, allowed.reshape(-1))
     worth = allowed
     if limit < np.inf:
-        worth = allowed.copy()
-        limit_costs(worth.reshape(-1), limit, sign)
+        worth = np.empty_like(c)
+        limit_costs(allowed.reshape(-1), limit, sign, worth.reshape(-1))
     status, facts[0], facts[1] = _solve(worth, sign, numbers, places, pairs[0], pairs[1])
     if limit < np.inf:
         drop_pairs(allowed.reshape(1, h, w), limit, sign, pairs.reshape(2, 1, -1), facts.reshape(2, 1))
