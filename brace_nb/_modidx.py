@@ -282,6 +282,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                                  'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._solve_each': ( '4_assignment/exact_kernels.html#_solve_each',
                                                                                                       'brace_nb/assignment/exact_kernels.py'),
+                                                   'brace_nb.assignment.exact_kernels._status_of_odd': ( '4_assignment/exact_kernels.html#_status_of_odd',
+                                                                                                         'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._status_of_row': ( '4_assignment/exact_kernels.html#_status_of_row',
                                                                                                          'brace_nb/assignment/exact_kernels.py'),
                                                    'brace_nb.assignment.exact_kernels._two_least': ( '4_assignment/exact_kernels.html#_two_least',

@@ -32,17 +32,22 @@ _INFINITE = np.int64(0x7FF0000000000000)  # the bits of +inf, which are those of
 
 
 @_inlined
-def _status_of_row(s, i):
-    "0: all finite, 1: some +inf (forbidden), 2: NaN or -inf."
-    odd = wrong = 0
-    for j in range(s.shape[1]):
-        odd += (_bits_of(s[i, j]) & _INFINITE) == _INFINITE
-    if not odd:
-        return 0
+def _status_of_odd(s, i):
+    "Status of a row with odd numbers: 1 where they are +inf (forbidden), 2 where some are NaN or -inf."
+    wrong = 0
     for j in range(s.shape[1]):
         bits = _bits_of(s[i, j])
         wrong += (bits & _INFINITE) == _INFINITE and bits != _INFINITE
     return 2 if wrong else 1
+
+
+@_inlined
+def _status_of_row(s, i):
+    "0 for a row of finite numbers."
+    odd = 0
+    for j in range(s.shape[1]):
+        odd += (_bits_of(s[i, j]) & _INFINITE) == _INFINITE
+    return _status_of_odd(s, i) if odd else 0
 
 
 @_inlined
@@ -333,7 +338,7 @@ def _bid(c, x, v, y, owned, price, taken, best, at, u, free):
     k = n_free = tries = status = 0
     for start in range(x.size):
         u[start], block, odd = _cheapest(c, start, v)  # where all prices are 0
-        status = max(status, _status_of_row(c, start) if odd else 0)
+        status = max(status, _status_of_odd(c, start) if odd else 0)
         if status == 2:
             break
         best[start], at[start] = u[start], _place(c, start, v, u[start], block)
