@@ -195,7 +195,7 @@ def _native(a, name):
     if masked:
         raise ValueError(f"{name} must not be masked; got {masked} masked entries. Fill them first.")
     kind = _readable_type(a.dtype)
-    if a.dtype.name == "uint64" and a.max(initial=0) < 2**63:
+    if a.dtype.kind == "u" and a.dtype.itemsize == 8 and a.max(initial=0) < 2**63:
         kind = np.dtype(np.int64)
     if kind is None:
         raise ValueError(f"{name} must be real numbers; got dtype {a.dtype}. Convert it first.")
