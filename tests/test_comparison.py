@@ -113,6 +113,26 @@ def test_what_moved_is_told_with_its_size_and_what_changed(clone):
     assert "1 figures moved although nothing of their inputs is another" in compare(found()).text()
 
 
+def test_rows_that_a_night_judges_are_told_apart(clone):
+    night = dict(measured=dict(low=4.0), null=None, gained=None, note="")
+    about = dict(experiment="p/e", parameters=dict(seeds=[0, 1]), seconds=1, device="cpu", inputs={})
+    path = clone / "data/evidence/p/e.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(about | dict(rows={"p.b": night})))
+    ran(clone, b=4.5)
+    said = compare(found()).text()
+    assert said.splitlines()[0] == "as committed: 1 of 1 pictures, 4 of 4 numbers, 1 of 1 verdicts"
+    assert said.splitlines()[1:] == [
+        "  Nights with more seeds judge 1 rows more; this run agrees with 1 of them."
+    ]
+    ran(clone, b=6.0)
+    assert (
+        "agrees with 0 of them.\n    p.b: reproduced by the night, here differs; low 4 to 6"
+        in compare(found()).text()
+    )
+    assert "p.b" not in compare(found()).text(most=10)
+
+
 @pytest.mark.parametrize(
     "run, why",
     [

@@ -11,6 +11,7 @@ import subprocess
 from dataclasses import dataclass, field
 from ..core.files import read_json
 from .claims import load_claims
+from .evidence import evidence_by_row
 from .experiments import Experiment
 from .folders import root
 from .ledger_pages import ledger, load_replications
@@ -91,8 +92,10 @@ class Comparison:
     pictures: list[int] = field(default_factory=lambda: [0, 0])
     numbers: list[int] = field(default_factory=lambda: [0, 0])
     verdicts: list[int] = field(default_factory=lambda: [0, 0])
+    nights: list[int] = field(default_factory=lambda: [0, 0])  # Verdicts of rows that a night judges
     times: int = 0
     moved: list[str] = field(default_factory=list)
+    apart: list[str] = field(default_factory=list)  # Rows that the night and this run judge otherwise
     why: set[str] = field(default_factory=set)  # Why some of it cannot be the same
     unsaid: int = 0  # Figures that moved although nothing says why
 
@@ -113,6 +116,12 @@ class Comparison:
         lines += [f"  {line}" for line in shown]
         if rest := len(self.moved) - len(shown):
             lines.append(f"  and {rest} more: `brace-nb compare`")
+        if self.nights[1]:
+            same, of = self.nights
+            lines.append(
+                f"  Nights with more seeds judge {of} rows more; this run agrees with {same} of them."
+            )
+            lines += [f"    {line}" for line in self.apart if most is None]
         lines += [f"  They cannot be the same: {why}." for why in sorted(self.why)]
         if self.why:
             cure = "KEEP=1 publishes them, data/derived/cpu/runs has them"
@@ -138,16 +147,18 @@ def _compare_figure(found: Comparison, known: dict[str, bytes], files: dict[str,
     return list(dict.fromkeys(said))
 
 
-def _compare_rows(found: Comparison, rows: list[dict], before: dict[str, dict]) -> None:
-    "Count the verdicts of rows, and tell which moved."
+def _compare_rows(found: Comparison, rows: list[dict], before: dict[str, dict], nights) -> None:
+    "Count the verdicts of rows, and tell which moved; rows that a night judges are counted apart."
     for row in (r for r in rows if r["id"] in before):
-        old = before[row["id"]]
-        same = row["verdict"] == old["verdict"]
-        found.count("verdicts", same)
+        id, old = row["id"], before[row["id"]]
+        same, of_night = row["verdict"] == old["verdict"], id in nights
+        found.count("nights" if of_night else "verdicts", same)
         far = moved_values(old["measured"], row["measured"])
-        if not same or far:
+        if of_night and not same:
+            found.apart.append(f"{id}: {old['verdict']} by the night, here {row['verdict']}; {far}")
+        elif not of_night and (far or not same):
             verdict = row["verdict"] if same else f"{old['verdict']} is now {row['verdict']}"
-            found.moved.append(f"{row['id']}: {verdict}" + (f"; {far}" if far else ""))
+            found.moved.append(f"{id}: {verdict}" + (f"; {far}" if far else ""))
 
 # %% ../../nbs/7_companion/09a_comparison.ipynb #0c886f4f
 _NUMBERS = "data/numbers"
@@ -196,6 +207,7 @@ def compare(
         for r in unfold(json.loads(known.get("figures/claims.json", b"[]")))
         if r["measured"] is not None
     }
-    rows = [r for r in unfold(ledger(load_claims(), records, load_replications())) if r["id"] in records]
-    _compare_rows(found, rows, before)
+    claims = load_claims()
+    rows = [r for r in unfold(ledger(claims, records, load_replications())) if r["id"] in records]
+    _compare_rows(found, rows, before, evidence_by_row(claims))
     return found
