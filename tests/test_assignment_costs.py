@@ -13,7 +13,7 @@ from scipy.optimize.tests import test_linear_assignment as of_scipy
 from scipy.sparse.csgraph.tests.test_matching import linear_sum_assignment_test_cases
 
 from brace_nb.assignment import METHODS, assign, assign_many, priced_assignment
-from brace_nb.assignment.exact_kernels import forbid_cells, limit_costs
+from brace_nb.assignment.exact_kernels import _begin, _dual_bound, forbid_cells, limit_costs
 
 quick = settings(max_examples=60, deadline=None)
 seeds, sides = st.integers(0, 10**6), st.integers(1, 6)
@@ -246,6 +246,23 @@ def test_prices_prove_answers_of_larger_matrices(shape, kind):
         assert (u[:, None] + v <= cost + 1e-12).all()
         assert np.isclose(u.sum() + v.sum(), cost[answer.rows, answer.cols].sum(), rtol=1e-12)
         assert answer.gap <= 1e-12 * min(shape)
+
+
+@pytest.mark.parametrize("side", [5, 40])
+def test_bids_leave_bounds_and_a_wrong_answer_is_not_proved(side):
+    rng = np.random.default_rng(side)
+    for _ in range(20):
+        cost = rng.random((side, side))
+        (x, y, before, free), (v, low) = np.full((4, side), -1), np.zeros((2, side))
+        low[:] = -np.inf
+        _begin(cost, x, y, v, low, before, free)
+        assert (low <= (cost - v).min(1)).all()
+        own = (cost - v)[np.arange(side), x][x >= 0]
+        assert (low[x >= 0] == own).mean() > 0.5  # of most rows with a column nothing is read again
+        best = linear_sum_assignment(cost)
+        bound = _dual_bound(cost, np.roll(best[1], 1), v, low, np.empty(side))
+        assert bound <= cost[best].sum() + 1e-12
+        assert bound < cost[best[0], np.roll(best[1], 1)].sum() - 0.01
 
 
 def test_prices_of_a_matrix_without_assignment_are_nan():
