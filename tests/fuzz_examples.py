@@ -364,7 +364,7 @@ EXAMPLES = {
         same_text=dict(texts=TEXTS, owner=np.array([0, 0, 1])),
         separation=dict(x=ROWS, y=OTHERS),
         simplex_uniformity=dict(n=3, t=2.0),
-        spearman_interval=dict(x=ROWS[:, 0], y=ROWS[:, 1], resamples=20, level=0.9, seed=0),
+        spearman_interval=dict(x=ROWS[:, 0], y=ROWS[:, 1], resamples=20, level=0.9, seed=0, groups=LABELS),
         sphere_uniformity=dict(dim=4, t=2.0),
         summarize_ranks=dict(rank=np.array([1, 3, 2]), ks=(1, 2)),
         target_invariance=dict(h=VIEWS, labels=LABELS, firing_rate=0.4),
