@@ -20,6 +20,7 @@ from brace_nb.foundations import (
     load_encoder,
     save_encoder,
     train_objective,
+    with_statistics,
 )
 
 
@@ -106,6 +107,36 @@ def test_momentum_encoder_follows(tuples):
     )
     assert not any(p.requires_grad for p in module.momentum_tower.parameters())
     assert sum(p.numel() for p in module.parameters()) == sum(p.numel() for p in encoder.model.parameters())
+
+
+def test_momentum_encoder_normalizes_by_its_batches_from_the_first_step(tuples):
+    "An encoder is built in evaluation mode; its copy must not stay there until the first clustering."
+    views = TwoViews(tuples, RECIPE, 32, 0)
+    module = PrototypeObjective(build_encoder(SMALL), RECIPE, EXTRA, views, 0)
+    norms = [m for m in module.momentum_tower.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    module(views(0), 0)
+    assert norms and all(m.training and int(m.num_batches_tracked) == 1 for m in norms)
+
+
+def test_an_untrained_encoder_learns_statistics_and_no_weight(tuples):
+    encoder = build_encoder(SMALL)
+    images = tuples.images("noto", tuples.available("noto")[:40], 32)
+    before = {k: v.clone() for k, v in encoder.model.state_dict().items()}
+    shown = with_statistics(encoder, images, batch_size=40)
+    assert all(torch.equal(v, before[k]) for k, v in encoder.model.state_dict().items())
+    after = shown.model.state_dict()
+    moved = {k for k in before if not torch.equal(before[k], after[k])}
+    assert moved and all(k.endswith(("running_mean", "running_var", "num_batches_tracked")) for k in moved)
+    name = next(k for k in after if k.endswith("running_mean"))
+    norm = shown.model.get_submodule(name.removesuffix(".running_mean"))
+    met = []
+    norm.register_forward_pre_hook(lambda module, inputs: met.append(inputs[0]))
+    shown.encode_images(images)
+    x = torch.cat(met).double()
+    assert torch.allclose(norm.running_mean.double(), x.mean((0, 2, 3)), atol=1e-5)
+    assert torch.allclose(norm.running_var.double(), x.var((0, 2, 3)), rtol=1e-4) and not shown.model.training
+    z, raw = (e.encode_images(images) for e in (shown, encoder))
+    assert (raw @ raw.T).mean() > 0.9 > (z @ z.T).mean()
 
 
 def test_batch_statistics_are_the_loop():

@@ -12,10 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.swa_utils import update_bn
 
+from ..core.arguments import checked, size
 from ..core.registry import Entry, Registry
 from .contrastive_losses import info_nce
 from .image_text_losses import clip_loss, siglip_loss
+from .encoder import Encoder
 from .images import normalize_colors, on_background, to_float
 from .non_contrastive_losses import barlow_twins_loss
 from .prototypes import cluster, proto_nce_loss
@@ -25,7 +28,7 @@ from .update import mixed_precision
 
 # %% auto #0
 __all__ = ['OBJECTIVES', 'ENCODERS', 'TwoViews', 'ObjectiveConfig', 'Objective', 'ClipObjective', 'SiglipObjective',
-           'InfoNceObjective', 'BarlowObjective', 'PrototypeObjective', 'ObjectiveEntry']
+           'InfoNceObjective', 'BarlowObjective', 'PrototypeObjective', 'ObjectiveEntry', 'with_statistics']
 
 # %% ../../nbs/1_foundations/18_objectives.ipynb #9353da8d
 class TwoViews:
@@ -147,7 +150,9 @@ class PrototypeObjective(Objective):
     def __init__(self, encoder, config, extra, batches, seed):
         super().__init__(encoder, config, extra, batches, seed)
         self.clusterings, self.seed, self.views = [], seed, batches
-        follower = copy.deepcopy(encoder.model.visual).requires_grad_(False)
+        follower = (
+            copy.deepcopy(encoder.model.visual).requires_grad_(False).train()
+        )  # an encoder is in eval mode
         self._held = [follower]  # in a list, so that its weights are no parameters of ours
 
     @property
@@ -222,3 +227,16 @@ ENCODERS = Registry("encoder", dict(
     untrained_vit=Entry(title="untrained ViT", color="grey", marker="<", line=":"),
     pixels=Entry(title="raw pixels", color="red", marker="P", line="--"),
 ))  # fmt: skip
+
+# %% ../../nbs/1_foundations/18_objectives.ipynb #e0start2
+@checked(batch_size=size)
+def with_statistics(
+    encoder: Encoder,  # Say, an untrained one; it is not changed
+    images,  # uint8 pictures, shape (N, H, W, 3 or 4), best those that training sees
+    batch_size: int = 96,
+) -> Encoder:  # A copy with the same weights
+    "An encoder whose batch norms know the mean and the spread of some pictures."
+    model = copy.deepcopy(encoder.model)
+    device = next(model.parameters()).device
+    update_bn(encoder.preprocess(images).split(batch_size), model.visual, device)
+    return Encoder(model.eval(), encoder.tokenizer, encoder.preprocess, encoder.config)
