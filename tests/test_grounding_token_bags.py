@@ -62,3 +62,12 @@ def test_two_steps_equal_a_plain_loop():
         optimizer.step()
         assert run["loss"][step] == pytest.approx(float(loss.detach()), rel=1e-6)
     assert np.allclose(run["tokens"], model.tables[0].weight.detach(), atol=1e-6)
+
+
+def test_tables_of_a_run_begin_as_different_tables():
+    "Equal tokens of two languages are no translation that is there before training."
+    tables = [t.weight.detach() for t in TokenBags(3, 400, 16, seed=5).tables]
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        together = torch.nn.functional.cosine_similarity(tables[a], tables[b]).mean()
+        assert abs(float(together)) < 0.1
+    assert all(float(t.std()) == pytest.approx(0.02, rel=0.05) for t in tables)

@@ -31,7 +31,8 @@ __getattr__, __dir__, __all__ = lazy(
     batches="CaptionSampler PictureSampler TupleBatches",
     update="make_optimizer mixed_precision pair_weights tuple_loss",
     runs="train_encoder",
-    objectives="ENCODERS OBJECTIVES ObjectiveConfig ObjectiveEntry PrototypeObjective TwoViews with_statistics",
+    objectives="ENCODERS OBJECTIVES ObjectiveConfig ObjectiveEntry PrototypeObjective TwoViews "
+    "with_statistics",
     self_supervised="batch_statistics train_objective",
     labelled_pictures="imagenet_class_names load_cifar10 load_class_folders read_pickled_data",
     glosses="embed_glosses load_glosses static_embeddings token_vectors token_weights",
