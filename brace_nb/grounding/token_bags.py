@@ -33,7 +33,9 @@ class TokenBags(nn.Module):
         with weights_from(seed):
             tables = [nn.EmbeddingBag(vocabulary, dim, mode="mean", padding_idx=0) for _ in range(languages)]
             head = nn.Linear(dim, dim, bias=False)
-        draw = torch.Generator().manual_seed(seed)  # one for all tables, or equal tokens would begin as one vector
+        draw = torch.Generator().manual_seed(
+            seed
+        )  # one for all tables, or equal tokens would begin as one vector
         for table in tables:
             nn.init.normal_(table.weight, std=0.02, generator=draw)
         self.tables, self.head = nn.ModuleList(tables), head
