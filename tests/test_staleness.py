@@ -1,11 +1,10 @@
-"""Every way in which Python code can change a result changes what the engine compares.
+"""What changes a result changes what the engine compares: one construct for each way it is found.
 
 Each construct of staleness_constructs.txt is a small project with `{V}` somewhere. With V = 1 and V = 2 the
 experiment prints different values (this is checked by running it), so its fingerprint must differ too.
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -106,8 +105,3 @@ def test_what_changes_a_result_changes_its_fingerprint(found, name):
 def test_what_changes_nothing_reruns_nothing(found, name):
     one, two, before, after = found[name]
     assert one == two and before == after
-
-
-def test_the_table_is_as_long_as_the_reviews():
-    assert len(CONSTRUCTS) + len(UNCHANGED) >= 77
-    assert os.environ.get("BRACE_NB_ROOT") is None
