@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from brace_nb.companion import root
+
 
 def constructs(text):
     "name -> list of (file or `cell`, source)."
@@ -25,13 +27,7 @@ def constructs(text):
 
 TEXT = Path(__file__).with_name("staleness_constructs.txt").read_text()
 CONSTRUCTS, UNCHANGED = (constructs(half) for half in TEXT.split("\n### unchanged\n"))
-LAZY = (
-    "import importlib\n\n\ndef lazy(package, **modules):\n"
-    "    homes = {n: m for m, names in modules.items() for n in names.split()}\n\n"
-    "    def __getattr__(name):\n        if name not in homes:\n            raise AttributeError(name)\n"
-    "        return getattr(importlib.import_module(f'{package}.{homes[name]}'), name)\n\n"
-    "    return __getattr__, None, list(homes)\n"
-)
+LAZY = (root() / "brace_nb/core/lazy_names.py").read_text()
 
 
 def write(folder, parts, value):
