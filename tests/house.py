@@ -1,7 +1,8 @@
 """The rules of the house, as functions that list violations.
 
-`tests/test_style.py` and `tests/test_rooms.py` demand that there are none;
-`python tests/house.py` prints the list for the checkout in the current folder, by part.
+`tests/test_style.py` and `tests/test_rooms.py` demand that there are none.
+Each rule yields lines "place: what"; what ruff and biome see is theirs.
+`python tests/house.py ndim` prints the lines whose place has the word, for the current folder's checkout.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ import ast
 import io
 import json
 import re
-import shutil
-import subprocess
 import sys
 import tokenize
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
-LONGEST_LINE, LONGEST_MODULE, LONGEST_KERNELS = 110, 420, 660
+LONGEST_MODULE, LONGEST_KERNELS = 420, 660
 LESSON, KERNELS, EXPERIMENT = 25, 40, 40  # lines of a cell; tables and classes count less, see `sizes`
 LONGEST_FUNCTION = 8  # lines of a function in an experiment, without signature and docstring
 
@@ -35,32 +34,6 @@ KNOWS = {
     "companion": {"core"},
     "as_printed": {"core", "foundations", "codes", "ndim", "assignment", "evaluation", "grounding"},
 }
-# words in the names of tests -> their part, where the part is not named itself
-TESTS = {
-    "foundations": "contrastive data encoders self_supervised training tuples",
-    "codes": "heads projection",
-    "evaluation": "evaluate probes retrieval",
-}
-
-
-class Violation(NamedTuple):
-    rule: str  # Name of a function of this file
-    part: str  # Whose it is
-    place: str  # File, and where in it
-    what: str
-
-
-def part_of(path: Path) -> str:
-    "The part a file belongs to: by its folder; a test by its name."
-    pieces = path.parts
-    if pieces[0] == "tests":
-        words = path.stem.split("_")
-        own = [p for p in KNOWS if p in words or p in path.stem and "_" in p]
-        told = [p for p, names in TESTS.items() if any(name in path.stem for name in names.split())]
-        return next(iter(own + told), "companion")
-    if pieces[:2] == ("nbs", "experiments"):
-        return f"experiments/{pieces[2]}"
-    return re.sub(r"^\d_", "", pieces[1]) if len(pieces) > 2 else "companion"
 
 
 def notebooks(root: Path) -> list[Path]:
@@ -136,9 +109,8 @@ def sizes(source: str) -> dict[str, int]:
     return {"": len(lines)} | found
 
 
-def long_cells(root: Path) -> list[Violation]:
+def long_cells(root: Path) -> Iterator[str]:
     "Cells hold one thought: lessons up to 25 lines of code (40 in `NNa_*`), experiments up to 40."
-    found = []
     for path in notebooks(root):
         if path.stem == "zz_init":
             continue  # the names of a part, a line for each module
@@ -154,85 +126,16 @@ def long_cells(root: Path) -> list[Violation]:
                 counts = sizes(source)
             for name, count in counts.items():
                 if count > limit:
-                    place = f"{path} [{number}] {name}".strip()
-                    found.append(
-                        Violation("long_cells", part_of(path), place, f"{count} lines, limit {limit}")
-                    )
-    return found
+                    yield f"{path} [{number}] {name}: {count} lines, limit {limit}"
 
 
-def long_modules(root: Path) -> list[Violation]:
+def long_modules(root: Path) -> Iterator[str]:
     "A module is one concept; more than 420 lines are two. Kernels share one: numba's cache knows no other."
-    found = []
     for path in modules(root):
         count = len((root / path).read_text(encoding="utf-8").splitlines())
         limit = LONGEST_KERNELS if path.stem.endswith("kernels") else LONGEST_MODULE
         if count > limit and path.name != "_modidx.py":
-            found.append(Violation("long_modules", part_of(path), str(path), f"{count} lines, limit {limit}"))
-    return found
-
-
-GENERATED = re.compile(r"(__all__ = \[| {11})'")  # nbdev's own list, which it wraps at 120 columns
-
-
-def long_lines(root: Path) -> list[Violation]:
-    "Lines of the package, its rules, builders and pages up to 110 columns; what nbdev writes is exempt."
-    found = []
-    others = "Snakefile data/*/build.py nbs/_book/*.py nbs/_book/static/*.js nbs/_book/static/*.css".split()
-    others = [p.relative_to(root) for pattern in others for p in sorted(root.glob(pattern))]
-    for path in others + [p for p in modules(root) if p.name != "_modidx.py"]:
-        for number, line in enumerate((root / path).read_text(encoding="utf-8").splitlines(), 1):
-            if len(line) > LONGEST_LINE and not GENERATED.match(line):
-                what = f"{len(line)} columns"
-                found.append(Violation("long_lines", part_of(path), f"{path}:{number}", what))
-    return found
-
-
-def ruff(root: Path) -> list[Violation]:
-    "What ruff finds in notebooks, builders, tests and setup.py, and what it would lay out otherwise."
-    tool = str(Path(sys.executable).with_name("ruff"))
-    files = ["nbs", "tests", "data", "setup.py"]
-    run = subprocess.run(
-        [tool, "check", "--no-cache", "--output-format", "json", *files],
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
-    if run.returncode > 1:
-        raise RuntimeError(run.stderr)
-    found = []
-    for entry in json.loads(run.stdout):
-        path = Path(entry["filename"]).relative_to(root.resolve())
-        place = str(path)
-        if cell := entry.get("cell"):
-            place += f" [{cell - 1}]"
-        place += f" line {entry['location']['row']}"
-        found.append(Violation("ruff", part_of(path), place, f"{entry['code']} {entry['message']}"))
-    run = subprocess.run(
-        [tool, "format", "--no-cache", "--check", *files], cwd=root, capture_output=True, text=True
-    )
-    for name in re.findall(r"^Would reformat: (.*)$", run.stdout, re.M):
-        found.append(Violation("ruff", part_of(Path(name)), name, "run `ruff format`"))
-    return found
-
-
-def biome_here() -> str | None:
-    "The linter of scripts and styles: beside this Python, or on the path."
-    beside = Path(sys.executable).with_name("biome")
-    return str(beside) if beside.exists() else shutil.which("biome")
-
-
-def biome(root: Path) -> list[Violation]:
-    "What biome finds in the scripts and the style of the site, and what it would lay out otherwise."
-    if biome_here() is None:
-        return []  # its wheels are for Linux on x86-64; `test_style` says that nothing was looked at
-    command = [biome_here(), "ci", "--colors=off", "--reporter=github", "--max-diagnostics=none", "."]
-    run = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    said = re.findall(r"^::\w+ (.*?file=([^,]+),line=(\d+).*?)::(.*)$", run.stdout, re.M)
-    found = [Violation("biome", "companion", f"{file}:{line}", what) for _, file, line, what in said]
-    if run.returncode and not found:
-        raise RuntimeError(run.stdout + run.stderr)
-    return found
+            yield f"{path}: {count} lines, limit {limit}"
 
 
 def public_names(root: Path, path: Path) -> list[str]:
@@ -246,23 +149,15 @@ def public_names(root: Path, path: Path) -> list[str]:
     return names
 
 
-def shadowed_modules(root: Path) -> list[Violation]:
+def shadowed_modules(root: Path) -> Iterator[str]:
     "No module has the name of a public name of its part."
     by_part = defaultdict(list)
     for path in modules(root):
         if len(path.parts) > 2:
             by_part[path.parts[1]].append(path)
-    found = []
-    for part, paths in by_part.items():
+    for paths in by_part.values():
         names = {name: path for path in paths for name in public_names(root, path)}
-        for path in paths:
-            if path.stem in names:
-                found.append(
-                    Violation(
-                        "shadowed_modules", part, str(path), f"{path.stem} is a name in {names[path.stem]}"
-                    )
-                )
-    return found
+        yield from (f"{p}: {p.stem} is a name in {names[p.stem]}" for p in paths if p.stem in names)
 
 
 def imports(source: str, where: str = "", is_package: bool = False) -> list[tuple[str, str, int, bool]]:
@@ -281,9 +176,8 @@ def imports(source: str, where: str = "", is_package: bool = False) -> list[tupl
     return [f for f in found if f[0].split(".")[0] == "brace_nb"]
 
 
-def strangers(root: Path) -> list[Violation]:
+def strangers(root: Path) -> Iterator[str]:
     "Who may know whom: core nobody, foundations core, the four topics core and foundations, ..."
-    found = []
     for path in modules(root):
         if len(path.parts) < 3:
             continue
@@ -295,49 +189,38 @@ def strangers(root: Path) -> list[Violation]:
                 continue
             if part == "companion" and path.stem == "cli" and not top:
                 continue  # a subcommand imports what it needs
-            found.append(Violation("strangers", part, f"{path}:{line}", f"{part} may not know {other}"))
-    return found
+            yield f"{path}:{line}: {part} may not know {other}"
 
 
-def deep_imports(root: Path) -> list[Violation]:
+def deep_imports(root: Path) -> Iterator[str]:
     "Experiments, lessons and tests import from parts, not from their modules."
-    found = []
     sources = [(p, f" [{n}]", s) for p in notebooks(root) for n, s in cells(root, p) if "#| export" not in s]
     sources += [(p.relative_to(root), "", p.read_text()) for p in sorted((root / "tests").glob("*.py"))]
     for path, place, source in sources:
         for module, name, line, _ in imports(source):
             pieces = module.split(".")
-            if len(pieces) < 3 or pieces[1] == "as_printed" or "kernels" in pieces[2]:
-                continue
-            place_of = f"{path}{place} line {line}"
-            found.append(Violation("deep_imports", part_of(path), place_of, f"from {module} import {name}"))
-    return found
+            if len(pieces) > 2 and pieces[1] != "as_printed" and "kernels" not in pieces[2]:
+                yield f"{path}{place} line {line}: from {module} import {name}"
 
 
-def experiment_code(root: Path) -> list[Violation]:
-    "Experiments hold no function of more than 8 lines, import names, and are stored without outputs."
-    found = []
+def experiment_code(root: Path) -> Iterator[str]:
+    "Experiments hold no function of more than 8 lines, and are stored without outputs."
     for path in notebooks(root):
         if path.parts[1] != "experiments":
             continue
         if any(c.get("outputs") for c in json.loads((root / path).read_text(encoding="utf-8"))["cells"]):
-            found.append(Violation("experiment_code", part_of(path), str(path), "stored with outputs"))
+            yield f"{path}: stored with outputs"
         for number, source in cells(root, path):
-            lines, place = code_lines(source), f"{path} [{number}]"
+            lines = code_lines(source)
             for node in ast.walk(ast.parse(source)):
                 if isinstance(node, ast.FunctionDef):
                     count = len(lines & set(range(node.lineno, node.end_lineno + 1)))
                     if count > LONGEST_FUNCTION:
-                        what = f"{node.name} has {count} lines; it belongs in a module"
-                        found.append(Violation("experiment_code", part_of(path), place, what))
-                if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
-                    found.append(Violation("experiment_code", part_of(path), place, "a star import"))
-    return found
+                        yield f"{path} [{number}]: {node.name} has {count} lines; it belongs in a module"
 
 
-def hidden_figures(root: Path) -> list[Violation]:
+def hidden_figures(root: Path) -> Iterator[str]:
     "An experiment that saves figures shows one of them: a relative link to its png in a markdown cell."
-    found = []
     for path in notebooks(root):
         if path.parts[1] != "experiments" or path.parts[2] == "paper":  # its figures are not committed
             continue
@@ -347,9 +230,7 @@ def hidden_figures(root: Path) -> list[Violation]:
         prose = "\n".join("".join(c["source"]) for c in every if c["cell_type"] == "markdown")
         shown = set(re.findall(r"!\[[^]]*\]\(\.\./\.\./\.\./figures/(\w+/\w+)\.png\)", prose))
         if figures and not shown & figures:
-            what = f"shows none of {', '.join(sorted(figures))}"
-            found.append(Violation("hidden_figures", part_of(path), str(path), what))
-    return found
+            yield f"{path}: shows none of {', '.join(sorted(figures))}"
 
 
 NOT_PORTABLE = ("torch.linalg.lstsq", "torch.linalg.solve_triangular")  # other bytes in another run
@@ -360,59 +241,24 @@ RANDOM = re.compile(
 )
 
 
-def unrepeatable(root: Path) -> list[Violation]:
+def unrepeatable(root: Path) -> Iterator[str]:
     "Nothing is called whose bytes change from run to run, and experiments draw with a seed."
-    found = []
     for path in notebooks(root):
         sources = cells(root, path)
         seeded = any("torch.manual_seed(" in source for _, source in sources)
         for number, source in sources:
-            for node in ast.walk(ast.parse(source)):
-                if not isinstance(node, ast.Call):
-                    continue
-                name, place = ast.unparse(node.func), f"{path} [{number}]"
+            for node in (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call)):
+                name = ast.unparse(node.func)
                 if name in NOT_PORTABLE:
-                    found.append(Violation("unrepeatable", part_of(path), place, name))
+                    yield f"{path} [{number}]: {name}"
                 drawn = RANDOM.fullmatch(name) and all(k.arg != "generator" for k in node.keywords)
                 if path.parts[1] == "experiments" and drawn and not seeded:
-                    what = f"{name} without a generator or torch.manual_seed"
-                    found.append(Violation("unrepeatable", part_of(path), place, what))
-    return found
+                    yield f"{path} [{number}]: {name} without a generator or torch.manual_seed"
 
 
-RULES = (
-    ruff,
-    biome,
-    long_cells,
-    long_modules,
-    long_lines,
-    shadowed_modules,
-    strangers,
-    deep_imports,
-    experiment_code,
-    hidden_figures,
-    unrepeatable,
-)
-
-
-def report(violations: list[Violation]) -> str:
-    "Markdown: a table of counts, then the lists by part."
-    by_part = defaultdict(list)
-    for v in violations:
-        by_part[v.part].append(v)
-    names = [r.__name__ for r in RULES]
-    lines = ["| part | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for part in sorted(by_part):
-        counts = [str(sum(v.rule == n for v in by_part[part]) or "") for n in names]
-        lines.append(f"| {part} | " + " | ".join(counts) + " |")
-    for part in sorted(by_part):
-        lines += ["", f"## {part}", ""]
-        lines += [f"- {v.rule}: {v.place}: {v.what}" for v in by_part[part]]
-    return "\n".join(lines) + "\n"
-
+STYLE = (long_cells, long_modules, deep_imports, experiment_code, hidden_figures, unrepeatable)
+ROOMS = (strangers, shadowed_modules)
 
 if __name__ == "__main__":
-    here = Path.cwd()
-    wanted = sys.argv[1:]
-    everything = [v for rule in RULES for v in rule(here)]
-    print(report([v for v in everything if not wanted or v.part in wanted]))
+    found = [line for rule in STYLE + ROOMS for line in rule(Path.cwd())]
+    print("\n".join(line for line in found if all(word in line.partition(": ")[0] for word in sys.argv[1:])))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from test_assignment_cycles import walk
 
 from brace_nb.assignment import (
     LOSSES,
@@ -27,20 +28,9 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-def loops(p):
-    out = []
-    for i in range(len(p)):
-        j, n = p[i], 1
-        while j != i:
-            j = p[j]
-            n += 1
-        out.append(n)
-    return out
-
-
 def oracle(x, p, kind, size):
     "Every loss as its formula says, in plain loops; x is square (padded), size the real shape."
-    n, L, (h, w) = len(x), loops(p), size
+    n, L, (h, w) = len(x), walk(p), size
     A = sum(x[i][p[i]] for i in range(n))
     U = sum(x[i][j] for i in range(n) for j in range(n) if j != p[i])
     ce = 0

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from test_codes_containers import views
 
 from brace_nb.codes import (
     CodeEncoder,
@@ -25,13 +26,6 @@ from brace_nb.codes import (
     stored_bytes,
     CONTAINERS,
 )
-
-
-def views(n=120, features=24, seed=0):
-    random = np.random.default_rng(seed)
-    meaning = random.normal(size=(n, 10))
-    seen = [meaning @ random.normal(size=(10, features)) for _ in range(2)]
-    return [(v + 0.3 * random.normal(size=v.shape)).astype(np.float32) for v in seen]
 
 
 QUICK = dict(dim=16, batch_size=32, epochs=2)
@@ -70,7 +64,7 @@ def test_a_common_space_of_many_pairs_is_summed_and_applied_in_parts(monkeypatch
 
 
 def test_a_common_space_that_is_taken_over_is_the_one_that_is_fitted():
-    x, y = views()
+    x, y = views(120)
     fresh = CodeEncoder.preset("rotation", ridge=0.5, spread=1.0, **QUICK)
     first = CodeEncoder.preset("rotation", ridge=0.5, spread=1.0, **QUICK | dict(dim=8, epochs=0)).fit(x, y)
     taken = CodeEncoder(**fresh.get_params(deep=False)).fit(x, y, space_of=first)
@@ -87,7 +81,7 @@ def test_a_common_space_that_is_taken_over_is_the_one_that_is_fitted():
 
 
 def test_the_start_of_an_untrained_encoder_is_taken_over(monkeypatch):
-    x, y = views()
+    x, y = views(120)
     options = dict(ridge=0.5, **QUICK)
     fresh, start = (
         CodeEncoder.preset("rotation", **options | dict(epochs=n)).fit(x, y) for n in (QUICK["epochs"], 0)
@@ -170,7 +164,7 @@ def test_index_removes_filters_and_maps(tmp_path):
 
 @pytest.mark.parametrize("change", [{}, dict(shared=False), dict(epochs=0), dict(dim=40, distill=0.5)])
 def test_rotation_heads_learn_and_come_back(tmp_path, change):
-    images, texts = views()
+    images, texts = views(120)
     e = CodeEncoder.preset("best", **QUICK | change).fit(images, texts)
     assert e.score(images, texts) > 0.3
     e.save(tmp_path / "heads")
@@ -193,7 +187,7 @@ def test_a_sharpness_that_follows_the_data_lights_half_of_the_bits(tmp_path, fea
 
 @pytest.mark.parametrize("most", [1, 4])
 def test_an_encoder_keeps_its_budget(tmp_path, most):
-    images, texts = views()
+    images, texts = views(120)
     e = CodeEncoder.preset("few", dim=16, most=most, epochs=3, batch_size=32).fit(images, texts)
     both = np.concatenate([e.encode_images(images), e.encode_texts(texts)])
     assert 1 <= both.sum(1).min() and both.sum(1).max() <= most
@@ -207,7 +201,7 @@ def test_the_estimator_of_scikit_learn():
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    images, texts = views()
+    images, texts = views(120)
     e = CodeEncoder.preset("best", **QUICK)
     assert clone(e).get_params() == e.get_params()
     codes = make_pipeline(StandardScaler(), clone(e)).fit(images, texts).transform(images)
@@ -231,7 +225,7 @@ def test_presets_change_only_what_they_name():
 
 
 def test_bad_input_is_named():
-    images, texts = views()
+    images, texts = views(120)
     e = CodeEncoder.preset("best", **QUICK)
     with pytest.raises(ValueError, match="at least 16 different rows"):
         e.fit(images[:5], texts[:5])

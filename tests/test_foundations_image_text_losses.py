@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from torch.nn import functional as F
+from test_foundations_contrastive_losses import unit
 
 from brace_nb.foundations import (
     clip_loss,
@@ -16,12 +16,6 @@ from brace_nb.foundations import (
     siglip_loss,
     siglip_score,
 )
-
-
-def unit(*shape, seed=0, dtype=torch.float64):
-    return F.normalize(
-        torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype), dim=-1
-    )
 
 
 def loop_clip_loss(x, y, scale):

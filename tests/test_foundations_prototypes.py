@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from test_foundations_contrastive_losses import unit
 from torch.nn import functional as F
 
 from brace_nb.foundations import (
@@ -18,12 +19,6 @@ from brace_nb.foundations import (
     proto_nce_loss,
     proto_score,
 )
-
-
-def unit(*shape, seed=0, dtype=torch.float64):
-    return F.normalize(
-        torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype), dim=-1
-    )
 
 
 def dot(a, b):

@@ -7,16 +7,9 @@ import tarfile
 import numpy as np
 import pytest
 from PIL import Image
+from test_foundations_photo_collections import photo
 
 from brace_nb.foundations import load_shards
-
-
-def photo(seed=0, size=(40, 30)):
-    data = io.BytesIO()
-    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)).save(
-        data, "PNG"
-    )
-    return data.getvalue()
 
 
 def write_shard(path, members):

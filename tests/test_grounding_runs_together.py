@@ -52,16 +52,21 @@ VARIANTS = {
 }
 
 
+def assert_same(together, alone):
+    "Logs and looks of two trainings, up to rounding."
+    for mine, other in zip(together.history + together.looks, alone.history + alone.looks, strict=True):
+        assert list(mine) == list(other)
+        a, b = (np.array(list(r.values()), float) for r in (mine, other))
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_training_is_what_it_is_alone(variant):
     options = VARIANTS[variant]
     together = train_together([run_of(**o) for o in options])
     for o, run in zip(options, together):
         alone = train_encoders(**run_of(**o))
-        assert [list(r) for r in run.history] == [list(r) for r in alone.history]
-        for mine, other in zip(run.history + run.looks, alone.history + alone.looks, strict=True):
-            a, b = (np.array(list(r.values()), float) for r in (mine, other))
-            np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
+        assert_same(run, alone)
         for mine, other in zip(run.encoders.values(), alone.encoders.values()):
             for p, q in zip(mine.parameters(), other.parameters()):
                 torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
@@ -77,41 +82,23 @@ def test_who_diverges_ends_alone():
         assert found[k].history[-1]["loss"] == pytest.approx(alone.history[-1]["loss"], rel=1e-3)
 
 
-CHANGED = dict(
-    loss="pairs",
-    measure="sum_norm",
-    steps=3,
-    batch_size=5,
-    learning_rate=0.05,
-    weight_decay=0.5,
-    log_every=2,
-    look_every=1,
-    errors="exact",
-    log_variance=True,
-    seed=7,
-)
+def test_defaults_come_from_train_encoders(monkeypatch):
+    "Other defaults of `train_encoders` are other defaults of `train_together`."
+    moved = dict(
+        steps=3, batch_size=5, learning_rate=0.05, weight_decay=0.5, log_every=2, look_every=1, seed=7
+    )
+    moved |= dict(errors="exact", log_variance=True)
+    own = dict(loss="slice", measure="sum_norm")
 
-
-@pytest.mark.parametrize("name", CHANGED)
-def test_defaults_come_from_train_encoders(name, monkeypatch):
-    "Another default of `train_encoders` is another default of `train_together`."
-
-    def told():
-        return dict(tuples=items(), encoders=encoders(3), held=items(3, 12, seed=2), embed_dim=4, **short)
+    def told(**more):
+        return dict(tuples=items(), encoders=encoders(3), held=items(3, 12, seed=2), embed_dim=4, **more)
 
     function = train_encoders.__wrapped__
-    short = {} if name == "steps" else dict(steps=2)
-    if name in function.__kwdefaults__:
-        monkeypatch.setitem(function.__kwdefaults__, name, CHANGED[name])
-    else:
-        places = ("encoders", "loss", "measure")
-        values = [CHANGED[name] if k == name else v for k, v in zip(places, function.__defaults__)]
-        monkeypatch.setattr(function, "__defaults__", tuple(values))
-    alone, (together,) = train_encoders(**told()), train_together([told()])
-    assert [list(row) for row in together.history] == [list(row) for row in alone.history]
-    for mine, other in zip(together.history + together.looks, alone.history + alone.looks, strict=True):
-        a, b = (np.array(list(r.values()), float) for r in (mine, other))
-        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
+    for name, value in moved.items():
+        monkeypatch.setitem(function.__kwdefaults__, name, value)
+    monkeypatch.setattr(function, "__defaults__", (None, *own.values()))
+    (together,) = train_together([told()])
+    assert_same(together, train_encoders(**told(**own, **moved)))
 
 
 def test_what_cannot_be_trained_together_is_refused():

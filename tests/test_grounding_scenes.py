@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from test_grounding_detection import squares
 
 from brace_nb.grounding import (
     MASK_DECODERS,
@@ -19,15 +20,8 @@ from brace_nb.grounding import (
 )
 
 
-def squares(count=5, side=32):
-    rgba = np.zeros((count, side, side, 4), np.uint8)
-    rgba[..., 3] = 255
-    rgba[..., 0] = np.linspace(50, 250, count)[:, None, None]
-    return rgba
-
-
 def test_one_opaque_square_fills_its_box():
-    s = render_scenes(squares(), 30, 0, objects=(1, 1), scale=(0.5, 0.5), grid=32)
+    s = render_scenes(squares(5), 30, 0, objects=(1, 1), scale=(0.5, 0.5), grid=32)
     for mask, (left, top, right, bottom) in zip(s.masks, s.boxes):
         rows, columns = mask.nonzero().T
         assert (left, top, right, bottom) == pytest.approx(
@@ -46,7 +40,7 @@ def test_one_opaque_square_fills_its_box():
 
 
 def test_scenes_repeat_and_differ_by_seed():
-    a, b, c = (render_scenes(squares(), 6, seed) for seed in (1, 1, 2))
+    a, b, c = (render_scenes(squares(5), 6, seed) for seed in (1, 1, 2))
     assert np.array_equal(a.images, b.images) and torch.equal(a.masks, b.masks) and a.members == b.members
     assert (
         not np.array_equal(a.images, c.images) and a.masks.shape == (6, 8, 8) and a.images.dtype == np.uint8
@@ -146,7 +140,7 @@ def test_free_weight_is_the_sum_of_differences():
 @pytest.mark.parametrize(
     "call,words",
     [
-        (lambda: render_scenes(squares(), 2, 0, grid=7), "divide"),
+        (lambda: render_scenes(squares(5), 2, 0, grid=7), "divide"),
         (lambda: render_scenes(squares(2), 2, 0, objects=(1, 3)), "number of pictures"),
         (lambda: MaskDecoder("cnn", 4), "kind must be"),
         (lambda: dice_loss(torch.ones(1, 2), torch.ones(1, 3)), "one shape"),

@@ -66,11 +66,6 @@ def _found(row: dict, with_null: bool = True, words: str | None = None) -> str:
     return _cell(f"{_told(row, words)}{null}{again}")
 
 
-def _waits(row: dict) -> str:
-    "What an undecided row waits for; a row that repeats another one waits with it."
-    return row.get("undecided_because") or f"as `{row.get('same_as')}`."
-
-
 def _table(rows: list[dict]) -> str:
     "Rows as a table."
     lines = ["| where | the source says | we measured | verdict |", "|---|---|---|---|"]
@@ -81,12 +76,6 @@ def _table(rows: list[dict]) -> str:
 def _titled(title: str, rows: list[dict]) -> str:
     "A table below its title; nothing without rows."
     return f"**{title} ({len(rows)})**\n\n{_table(rows)}" if rows else ""
-
-
-def _folded(title: str, parts: list[str]) -> str:
-    "What opens on a click."
-    inside = "\n\n".join(p for p in parts if p)
-    return f"<details><summary>{title}</summary>\n\n{inside}\n\n</details>"
 
 # %% ../../nbs/7_companion/14_source_reports.ipynb #360059da
 _HOW = {  # Verdict of a claim -> how a sentence says it
@@ -185,7 +174,8 @@ class SourceReport:
         shown, folded = self._picture(self._best(rows) if figure is None else figure, rows)
         parts = [folded, _titled("Claims", claims), _titled("Arithmetic, definitions, corrections", rest)]
         parts += [_titled("Not run here", waits), self._open(rows), self._commands(rows)]
-        fold = _folded(f"<b>What holds.</b> {verdict_sentence(rows, short=True)}", parts)
+        title, inside = verdict_sentence(rows, short=True), "\n\n".join(filter(None, parts))
+        fold = f"<details><summary><b>What holds.</b> {title}</summary>\n\n{inside}\n\n</details>"
         return Text(f"{shown}\n\n{fold}" if shown else fold)
 
     def _best(self, rows: list[dict]) -> str:
@@ -222,12 +212,10 @@ class SourceReport:
         return f"**Measured by** {links}; `make figures ONLY={next(iter(names))}` runs one again."
 
     def _open(self, rows: list[dict]) -> str:
-        "What each undecided row waits for."
-        lines = [
-            f"- {_cell(r['where'])} (`{r['id']}`): {_cell(_waits(r))}"
-            for r in rows
-            if r["verdict"] == "undecided"
-        ]
+        "What each undecided row waits for; a row that repeats another one waits with it."
+        left = [r for r in rows if r["verdict"] == "undecided"]
+        why = [r.get("undecided_because") or f"as `{r.get('same_as')}`." for r in left]
+        lines = [f"- {_cell(r['where'])} (`{r['id']}`): {_cell(told)}" for r, told in zip(left, why)]
         return "\n".join([f"**Left open ({len(lines)})**", "", *lines]) if lines else ""
 
     def rest(self) -> Text:
