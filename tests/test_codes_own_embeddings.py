@@ -25,9 +25,11 @@ from brace_nb.codes import (
     report_lines,
     save_codes,
     search_files,
+    user_embeddings,
 )
 from brace_nb.companion import main
 from brace_nb.core import check_sums
+from brace_nb.evaluation import ranks
 from made_codes import made_embeddings
 
 
@@ -153,7 +155,39 @@ def test_of_many_rows_some_are_drawn_to_learn_from_and_all_are_encoded(tmp_path,
 
 def test_a_file_of_other_numbers_is_mapped_too(tmp_path):
     (path,) = write(tmp_path, ".npy", x=views()[0].astype(np.float64))
-    assert isinstance(own_embeddings._embeddings(path, None), np.memmap)
+    assert isinstance(user_embeddings(path), np.memmap)
+
+
+def named_by_class(n=1000, classes=50, dim=64):
+    "Pictures around the vectors of their classes, and for each picture the vector of its class."
+    rng = np.random.default_rng(0)
+    names, label = rng.normal(size=(classes, dim)), np.arange(n) % classes
+    return (names[label] + 0.3 * rng.normal(size=(n, dim))).astype("f4"), names[label].astype("f4")
+
+
+def test_rows_equal_to_the_partner_are_right_and_are_told(tmp_path):
+    files = write(tmp_path, ".npy", images=named_by_class()[0], texts=named_by_class()[1])
+    report = encode_files(*files, tmp_path / "out", preset="sign", bits=64, epochs=0)
+    told = {row["what"]: row["R@1"] for row in report["rows"]}
+    assert told["floats"] == 100 and told["sign, floats ask"] > 95 and 1.5 < told["chance"] < 4
+    assert (report["equal_images"], report["equal_texts"]) == (0, 950)
+    assert "0 rows of the first file and 950 of the second equal another" in report_lines(report)
+
+
+def test_ranks_of_right_answers_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        scores, same = rng.integers(0, 4, (6, 6)), rng.integers(0, 5, (2, 6))
+        right = own_embeddings._right(same, np.stack([np.arange(6)] * 2, 1))
+        pairs = set(zip(*same.tolist()))
+        assert [[(a, b) in pairs for b in same[1]] for a in same[0]] == right.tolist()
+        wanted = []
+        for row, mine in zip(scores, right):
+            best = max(row[mine])
+            wanted.append(1 + sum(s >= best for s in row[~mine]))
+        assert own_embeddings._ranks(scores, right).tolist() == wanted
+    scores = rng.normal(size=(9, 9))
+    assert (own_embeddings._ranks(scores, np.eye(9, dtype=bool)) == ranks(scores)).all()
 
 
 def test_lists_longer_than_what_is_held_out_are_refused_before_anything_is_learned(tmp_path):
@@ -231,7 +265,7 @@ def faults(folder):
     (folder / "owner.txt").write_text("0\n1\nx\n")
     (folder / "words.csv").write_text("nothing")
     yield "same.npy t.npy --bits 16".split(), "constant features"
-    yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite; rows [3]"
+    yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite in float32; rows [3]"
     yield "i.npy short.npy --bits 16".split(), "150 images and 99 texts"
     yield "i.npy slim.npy --bits 16".split(), "preset 'post'"
     yield "i.npy t.npy --bits 0".split(), "bits must be"
@@ -426,7 +460,7 @@ def test_texts_are_embedded_once_and_shown(tmp_path, capsys, monkeypatch):
         lines = Path(path).read_text().splitlines()
         return made_embeddings(300, 24, seed=0)[[int(line.split()[1]) for line in lines]]
 
-    monkeypatch.setattr("brace_nb.codes.own_embeddings.embed_raw", embed)
+    monkeypatch.setattr("brace_nb.codes.texts_and_pictures.embed_raw", embed)
     monkeypatch.chdir(tmp_path)
     Path("docs.txt").write_text("".join(f"text {i}\n" for i in range(300)))
     Path("ask.txt").write_text("text 5\ntext 250\n")

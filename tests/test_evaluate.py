@@ -162,6 +162,24 @@ def test_a_reference_is_what_no_knowledge_gives(tmp_path):
     )
 
 
+def test_equal_rows_are_all_right_and_are_told(tmp_path, capsys):
+    "Fifty classes name a thousand pictures: what equals the own name, or has it, is right."
+    rng = np.random.default_rng(0)
+    names, label = rng.standard_normal((50, 64)), np.arange(1000) % 50
+    np.save(tmp_path / "x.npy", names[label] + 0.3 * rng.standard_normal((1000, 64)))
+    np.save(tmp_path / "y.npy", names[label])
+    (tmp_path / "names.txt").write_text("\n".join(map(str, label)))
+    report = evaluate_files(tmp_path / "x.npy", tmp_path / "y.npy")
+    for group in ("retrieval, image", "retrieval, text"):
+        assert value(report, "R@1", group)["value"] == 1
+        assert value(report, "R@1", group)["reference"] == pytest.approx(20 / 1000)
+    assert report["facts"]["equal_texts"] == 950 and report["facts"]["equal_images"] == 0
+    told = report_text(report)
+    assert "equal texts: 950" in told and "rows that are equal to the partner count as right" in told
+    named = evaluate_files(tmp_path / "x.npy", tmp_path / "y.npy", captions=str(tmp_path / "names.txt"))
+    assert named == report
+
+
 def test_equal_captions_are_all_right(tmp_path):
     x = np.eye(4)
     np.savez(tmp_path / "x.npz", x=x)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.arguments import checked, ids, labels, many, share, size, within
+from ..core.repeats import equal_partners, equal_rows
 from ..core.files import naming
 
 # %% auto #0
@@ -191,6 +192,11 @@ def draw_split(
     return split
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #7210f659
+def _repeats(numbers):
+    "How many rows are equal to one before them."
+    return len(numbers) - len(np.unique(numbers))
+
+
 @dataclass
 class ReportInputs:
     "Embeddings of images and texts, and what is known about their rows."
@@ -211,15 +217,25 @@ class ReportInputs:
 
     @property
     def twins(self) -> np.ndarray:  # Number of each image; equal vectors have equal numbers
-        return np.unique(self.images.astype(np.float32), axis=0, return_inverse=True)[1].ravel()
+        return equal_rows(self.images.astype(np.float32))
+
+    @property
+    def same_texts(self) -> np.ndarray:  # Number of each text; equal vectors or captions have equal numbers
+        same = [equal_rows(self.texts.astype(np.float32))]
+        return _groups(same if self.captions is None else [*same, self.captions], len(self.texts))
+
+    def partners(self):
+        "The right texts of each image, and the right images of each text."
+        asks, answers, texts = self.twins, self.same_texts, np.arange(len(self.texts))
+        there = equal_partners(asks, answers, np.stack([self.owner, texts], 1))
+        return there, equal_partners(answers, asks, np.stack([texts, self.owner], 1))
 
     def facts(self):
         "Counts of rows, dimensions and equal rows."
         facts = dict(images=len(self.images), dimensions=self.images.shape[1])
         if self.texts is not None:
-            equal = None if self.captions is None else len(self.captions) - len(set(self.captions))
-            facts |= dict(texts=len(self.texts), equal_texts=equal)
-        facts["equal_images"] = int(len(self.images) - self.twins.max() - 1)
+            facts |= dict(texts=len(self.texts), equal_texts=_repeats(self.same_texts))
+        facts["equal_images"] = _repeats(self.twins)
         return facts | dict(unit_length=bool(np.allclose(self.lengths, 1, atol=1e-3)))
 
     def draw_split(self, seed):

@@ -20,10 +20,11 @@ from ..core.arguments import checked, number, share, size
 from ..core.arrays import as_tensor
 from ..core.files import SUMS, check_seal, check_sums, malformed, naming, reading
 from ..core.files import save_tensors, write_atomic, write_sums
+from ..core.repeats import equal_partners, equal_rows
 from ..core.training import EarlyStopping
-from ..evaluation import draw_split, ranks
+from ..evaluation import chance_recall, draw_split, ranks
 from .aligned import AlignedTuples, default_encoders
-from .looks import embed_views, pair_recall
+from .looks import embed_views
 from .n_encoders import train_encoders
 from .view_forms import VIEW_FORMS, read_cells, read_views
 
@@ -57,6 +58,29 @@ def split_items(
     return Parts(*(tuples.rows(split == name) for name in ("train", "val", "test")))
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #f6140c47
+def _equal_cells(tuples: AlignedTuples) -> dict:  # View -> number of each item; equal cells, equal numbers
+    "Which cells of a view are equal."
+    return {name: equal_rows(x) for name, x in tuples.views.items()}
+
+
+def _pair_ranks(embedded: dict, equal: dict):
+    "Of each pair of views both ways: (asks, answers, ranks, number of right answers of each query)."
+    for a, b in combinations(embedded, 2):
+        x, y = (as_tensor(embedded[k], k) for k in (a, b))
+        keep = x.isfinite().all(1) & y.isfinite().all(1)
+        scores, same = (x[keep] @ y[keep].T).numpy(), {k: equal[k][keep.numpy()] for k in (a, b)}
+        for asks, answers, cosines in ((a, b, scores), (b, a, scores.T)):
+            right = equal_partners(same[asks], same[answers])
+            yield asks, answers, ranks(cosines, right), np.array([len(r) for r in right])
+
+
+def _held_score(embedded: dict, equal: dict) -> float:
+    "`score_of` all pairs of views; cells that are equal to the partner count as right."
+    found = [rank for _, _, rank, _ in _pair_ranks(embedded, equal)]
+    both = [np.concatenate(ways) for ways in zip(found[::2], found[1::2])]
+    return score_of({f"R@{k}": float(np.mean([float((rank <= k).mean()) for rank in both])) for k in (1, 10)})
+
+
 def score_of(
     look: dict,  # With R@1 and R@10, as `train_encoders` writes it down
 ) -> float:  # 0..1, higher is better
@@ -79,7 +103,7 @@ class Watch:
 
     def more(self, encoders: dict) -> dict:
         "At each look: keep the weights when they are the best."
-        score = score_of(pair_recall(embed_views(encoders, self.choose)))
+        score = _held_score(embed_views(encoders, self.choose), _equal_cells(self.choose))
         if score > self.best:
             self.best = score
             facts = self.facts | dict(score=json.dumps(score))
@@ -140,24 +164,29 @@ def retrieval_rows(
     embedded: dict,  # View -> unit embeddings (N, D); NaN where it is missing
     ks: tuple[int, ...] = (1, 10),  # List lengths
     seed: int = 0,  # Of the resampling
+    equal: dict
+    | None = None,  # View -> number of each item, equal where cells are; None: where embeddings are
 ) -> list[dict]:  # A row for each pair of views and direction
-    "Recall at K from each view to each other one, with its 95 % interval."
+    "Recall at K from each view to each other one, with its 95 % interval; what equals the partner is right."
     rows, random = [], np.random.default_rng(seed)
-    for a, b in combinations(embedded, 2):
-        x, y = (as_tensor(embedded[k], k) for k in (a, b))
-        keep = x.isfinite().all(1) & y.isfinite().all(1)
-        scores = (x[keep] @ y[keep].T).numpy()
-        for asks, answers, cosines in ((a, b, scores), (b, a, scores.T)):
-            found = ranks(cosines)
-            row = dict(asks=asks, answers=answers, items=len(found))
-            drawn = random.integers(0, len(found), size=(1000, len(found)))
-            for k in ks:
-                hits = found <= k
-                low, high = np.quantile(hits[drawn].mean(1), [0.025, 0.975])
-                row |= {f"R@{k}": float(hits.mean()), f"low@{k}": float(low), f"high@{k}": float(high)}
-                row[f"chance@{k}"] = min(1.0, k / len(found))
-            rows.append(row)
+    equal = equal or {name: equal_rows(x) for name, x in embedded.items()}
+    for asks, answers, found, right in _pair_ranks(embedded, equal):
+        row = dict(asks=asks, answers=answers, items=len(found), equal=int((right > 1).sum()))
+        drawn = random.integers(0, len(found), size=(1000, len(found)))
+        for k in ks:
+            hits, most = found <= k, min(k, len(found))
+            low, high = np.quantile(hits[drawn].mean(1), [0.025, 0.975])
+            row |= {f"R@{k}": float(hits.mean()), f"low@{k}": float(low), f"high@{k}": float(high)}
+            row[f"chance@{k}"] = chance_recall(most, len(found), right) if row["equal"] else most / len(found)
+        rows.append(row)
     return rows
+
+
+def _equal_text(rows: list[dict]) -> str:  # Empty where no cells are equal
+    "How many queries have several right answers."
+    told = [f"{r['equal']} of {r['items']} from {r['asks']} to {r['answers']}" for r in rows if r["equal"]]
+    said = "Items with several right answers, since cells equal to their own count as right"
+    return f"{said}: {', '.join(told)}. In training such cells were pushed apart." if told else ""
 
 
 def _percent(row: dict, k: int) -> str:
@@ -175,7 +204,7 @@ def table_text(
         f"{100 * r['chance@10']:>10.0f} %"
         for r in rows
     ]
-    return "\n".join([head, *lines])
+    return "\n".join(filter(None, [head, *lines, _equal_text(rows)]))
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #515266f4
 def _curves(history: list[dict], looks: list[dict], best: int) -> str:
@@ -223,7 +252,8 @@ def report_page(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Training report</title>'
         f"<style>{_STYLE}</style><h1>Training report</h1><p>{escape(about)}</p>"
         f"<h2>Retrieval on items that were never seen</h2><table>{head}{''.join(cells)}</table>"
-        f"<p>In brackets: 95 % intervals, items drawn again. The weights are those of step {best}.</p>"
+        f"<p>In brackets: 95 % intervals, items drawn again. The weights are those of step {best}. "
+        f"{escape(_equal_text(rows))}</p>"
         f'<h2>Curves</h2><img alt="Training loss and held score over the steps" src="{picture}">'
     )
 
@@ -294,7 +324,7 @@ def _finish(tuples, forms, parts, trained, watch, how, folder) -> TrainedTable:
     files = _write_views(embed_views(trained.encoders, tuples), folder)
     unseen = embed_views(trained.encoders, parts.report)
     files += [f"held/{name}" for name in _write_views(unseen, folder / "held")]
-    rows = retrieval_rows(unseen)
+    rows = retrieval_rows(unseen, equal=_equal_cells(parts.report))
     about = _about(parts, forms, how["batch_size"], looks[-1]["step"], how["steps"])
     write_atomic(folder / "report.html", report_page(about, rows, trained.history, looks, best))
     write_sums(folder, [_BEST, "report.html", *files])
