@@ -262,6 +262,10 @@ def faults(folder):
     made = dict(i=images, t=texts, nan=broken, short=texts[:99], same=np.ones_like(images), slim=texts[:, :9])
     made |= dict(line=np.ones(7), none=images[:0])
     write(folder, ".npy", **made)
+    zero, big = texts.copy(), images.astype("f8")
+    zero[2], big[1] = 0, 1e300
+    write(folder, ".npy", zero=zero, big=big, one=images[:1])
+    (folder / "empty.txt").write_text("")
     (folder / "owner.txt").write_text("0\n1\nx\n")
     (folder / "words.csv").write_text("nothing")
     yield "same.npy t.npy --bits 16".split(), "constant features"
@@ -275,11 +279,20 @@ def faults(folder):
         "i.npy t.npy --bits 16 --preset other".split(),
         "preset must be one of auto, post, rotation, best, few, sign, pq",
     )
+    yield "i.npy --preset post".split(), "one file has no pairs to train on; got preset post"
+    yield "i.npy --preset sign --epochs 5".split(), "got preset sign with 5 epochs"
+    yield "i.npy --preset pq --bits 12".split(), "got --bits 12 of"
+    yield "i.npy t.npy --preset pq --bits 16 --active 4".split(), "no --active; got --bits 16"
+    yield "i.npy t.npy --preset sign --bits 16 --active 4".split(), "preset sign has half of its bits active"
+    yield "i.npy zero.npy --bits 16".split(), "zero.npy: embeddings must be directions, not 0; rows [2]"
+    yield "big.npy t.npy --bits 16".split(), "big.npy: embeddings must be finite in float32; rows [1]"
+    yield "one.npy --bits 16".split(), "got 0.1 of 1 rows"
+    yield "empty.txt".split(), "got an empty file"
     yield "i.npy t.npy --bits 16 --form other".split(), "form must be one of packed, indices, tokens"
     yield "i.npy t.npy --bits 16 --owner owner.txt".split(), "owner.txt: owners are whole numbers"
     yield "i.npy t.npy --bits 16 --owner no.txt".split(), "no file no.txt"
     yield "line.npy t.npy --bits 16".split(), "numeric array (rows, D)"
-    yield "none.npy none.npy --bits 16".split(), "two pictures to measure with"
+    yield "none.npy none.npy --bits 16".split(), "two rows to measure with"
     yield "words.csv t.npy --bits 16".split(), "must be one of .npy"
     yield "no.npy t.npy --bits 16".split(), "no.npy"
 
@@ -305,7 +318,7 @@ def test_search_names_what_does_not_fit(tmp_path, capsys, monkeypatch):
     encode_files(*paths, tmp_path, **QUICK)
     with pytest.raises(ValueError, match="would be written over"):
         encode_files(tmp_path / "images.npy", paths[1], tmp_path, **QUICK)
-    np.save("slim.npy", np.ones((3, 9), np.float32))
+    np.save("slim.npy", np.ones((150, 9), np.float32))
     np.save("other.npy", np.zeros((3, 9), np.uint8))
     (tmp_path / "words.txt").write_text("b1 c2\n")
     encoder = ["--encoder", "encoder.safetensors"]
@@ -476,3 +489,24 @@ def test_texts_are_embedded_once_and_shown(tmp_path, capsys, monkeypatch):
     assert run(capsys, *words)[1].splitlines()[1] == "\t".join(rows[0][:4])
     code, _, err = run(capsys, *words, "--show", "ask.txt")
     assert code == 2 and "ask.txt must hold what was encoded" in err and err.count("\n") == 1
+    Path("long.txt").write_text("text\n" * 301)
+    np.save("short.npy", np.load("codes/embeddings.npy")[:20])
+    for option, path, got in (("--show", "long.txt", 301), ("--rescore", "short.npy", 20)):
+        code, _, err = run(capsys, *words[:3], option, path)
+        said = f"{path} must hold what was encoded, 300 rows as codes/codes.npy; got {got}."
+        assert code == 2 and said in err and err.count("\n") == 1
+
+
+def test_what_is_no_better_than_chance_is_called_so(tmp_path):
+    images, texts = np.random.default_rng(0).normal(size=(2, 400, 32)).astype("f4")
+    files = write(tmp_path, ".npy", i=images, t=texts)
+    report = encode_files(*files, tmp_path / "out", preset="sign", bits=32, epochs=0)
+    assert "no better than chance (2.5 %)" in report["advice"]
+
+
+def test_truth_values_are_embeddings_too(tmp_path):
+    bits = np.random.default_rng(0).random((300, 32)) < 0.5
+    (path,) = write(tmp_path, ".npy", x=bits)
+    encode_files(path, target=tmp_path / "out", preset="sign", bits=16)
+    rows, _ = search_files(tmp_path / "out/codes.npy", path, modality="image", top=1)
+    assert (rows[:, 0] == np.arange(300)).mean() > 0.5

@@ -56,7 +56,6 @@ def test_cells_equal_to_the_partner_are_right_and_are_told():
         (1, 1, 40, 0.2)
     ] * 2
     assert "40 of 40 from picture to color" in table_text(rows)
-    assert "40 of 40 from picture to color" in report_page("", rows, [], [dict(step=0, score=1)], 0)
     rng = np.random.default_rng(0)  # by cells, where an encoder rounds equal ones differently
     z = torch.nn.functional.normalize(classes + 1e-6 * torch.tensor(rng.normal(size=(40, 8))).float())
     embedded, equal = dict(a=z, b=classes), dict(a=np.arange(40) % 5, b=np.arange(40) % 5)
@@ -229,6 +228,15 @@ def table(tmp_path_factory):
     options = dict(epochs=1, embed_dim=8, image_size=16, progress=False)
     train_table(folder / "own.csv", folder / "out", **options)
     return folder
+
+
+def test_classes_are_told_by_probes_and_a_wrong_name_is_an_error(table, tmp_path, capsys):
+    page = (table / "out/report.html").read_text()
+    assert re.search(r"by a linear probe: picture \d+ %, one \d+ %, two \d+ %\.", page)
+    with pytest.raises(SystemExit):
+        main(["train", str(table / "own.csv"), "--out", str(tmp_path / "out"), "--label", "nope"])
+    assert "has no column 'nope' of classes (--label); it has ['picture'," in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_training_rows_come_back_byte_for_byte_and_new_rows_alone(table, tmp_path):

@@ -14,11 +14,12 @@ import numpy as np
 from .code_encoder import CodeEncoder
 from .code_folders import read_folder, write_folder
 from .code_formats import CODE_FORMATS, kept_in_files
+from .code_ways import check_preset, ways_to_code
 from .float_queries import nearest_by_tables, rescored
 from .head_training import PRESETS
 from .index import nearest
 from .pairing import index_pairs
-from .texts_and_pictures import user_embeddings
+from .texts_and_pictures import raw_items, user_embeddings
 from .unseen import hits_interval
 from ..core import as_tensor, checked, count, one_of, share, size
 from ..core.repeats import equal_partners, equal_rows
@@ -59,8 +60,8 @@ def _split(pairs, held, seed):
     count = min(_MOST_HELD, round(held * len(used)))
     if not 0 < held < 1 or count < 2 or len(used) - count < 2:
         raise ValueError(
-            "`held`, between 0 and 1, must leave two pictures to measure with and two to learn from; "
-            f"got {held} of {len(used)} pictures that have a text."
+            "`held`, between 0 and 1, must leave two rows to measure with and two to learn from; "
+            f"got {held} of {len(used)} rows."
         )
     away = np.random.default_rng(seed).permutation(used)[:count]
     taken = np.isin(pairs[:, 0], away)
@@ -113,37 +114,6 @@ def _fit(model, images, texts, pairs, epochs):
         return model.fit(x, y, np.stack([i, j], 1), callback=tick, epochs=epochs)
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #63af902c
-_ALONE = dict(start__spread=None, start__ridge=None)  # one matrix has no pairs to weigh by or remember
-_ONE = {  # words of the command -> (preset, changes, epochs), for one matrix
-    "sign": ("sign", _ALONE, 0),
-    "rotation": ("rotation", dict(start__sharpness=None), 0),
-    "pq": ("pq", _ALONE, 0),
-}
-_TWO = {  # the same for two
-    "sign --epochs 0": ("sign", {}, 0),
-    "sign": ("sign", {}, None),
-    "rotation --epochs 0": ("rotation", {}, 0),
-    "best --epochs 0": ("best", {}, 0),
-    "best": ("best", {}, None),
-    "pq --epochs 0": ("pq", {}, 0),
-    "pq": ("pq", {}, None),
-}
-
-
-def _ways(preset, one, epochs, options, features, rows):
-    "What to try: of one preset, or of all that fit so many bits, features and rows."
-    if preset != "auto":
-        changes = _ONE[preset][1] if one and preset in _ONE else {}
-        return {preset: (preset, changes, 0 if one else epochs)}
-    found = dict(_ONE if one else _TWO)
-    bits = options.get("dim", 256)
-    if options.get("most") or bits % 8 or rows < 256 or features[0] % max(1, bits // 8):
-        found = {name: way for name, way in found.items() if way[0] != "pq"}
-    if options.get("most"):
-        found = {name: way for name, way in found.items() if way[0] != "sign"}
-    return {k: (p, c, epochs if e is None else e) for k, (p, c, e) in found.items()}
-
-
 def _encoders(ways, options, x, y, pairs):
     "A fitted encoder for each way."
     found = {}
@@ -212,7 +182,7 @@ def _chance(k, n, one, right):
 
     return 50 * sum(hypergeom.sf(0, n, r.sum(1), min(k, n)).mean() for r in (right, right.T))
 
-
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #0e1b0004
 def _lines(models, x, y, right, one, form, ks):
     "Rows for people, and of each way what its queries found at the first k."
     n, told = len(x), {}
@@ -245,6 +215,8 @@ def _advice(told, rows, chosen, one, rows_held):
     says = f"Take `{chosen}`, which is written: {found} {what}{among} with {line['bytes']:.4g} bytes a row"
     if (floats := rows[0])["what"] == "floats":
         says += f" (floats: {floats[f'R@{k}']:.1f} % with {floats['bytes']:.4g})"
+    if line[f"R@{k} low"] <= (chance := rows[-1][f"R@{k}"]):
+        says += f", no better than chance ({chance:.1f} %) as far as these rows tell"
     others = {name: hits[k] for name, hits in told.items() if name != chosen}
     if not others:
         return says + "; nothing else was tried."
@@ -335,7 +307,8 @@ def encode_files(
     x, *rest = (user_embeddings(path, key, model, beside) for path, key, beside in zip(files, keys, kept))
     y = x if one else rest[0]
     pairs = _pairs(owner, x, y)
-    ways = _ways(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs))
+    check_preset(preset, one, epochs, bits, active, x.shape[1])
+    ways = ways_to_code(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs))
     same = [equal_rows(x), equal_rows(y)] if not one else [np.arange(len(x))] * 2
     sides = dict(codes=(x, "image")) if one else dict(images=(x, "image"), texts=(y, "text"))
     if over := {Path(target, f"{side}.npy").resolve() for side in sides} & {Path(p).resolve() for p in files}:
@@ -388,12 +361,19 @@ def search_files(
     key: str | None = None,  # Name of the matrix in a file of queries that holds several
     coded: bool = False,  # Make codes of the queries too, in place of asking by floats
     rescore=None,  # File of the embeddings that were encoded: order a shortlist by their cosine
+    show=None,  # File or folder of the texts or pictures that were encoded: checked to be as many
     shortlist: int = 10,  # Times `top` codes are looked at again
     embedder=None,  # Folder of a sentence encoder or file of CLIP weights, for texts and pictures
 ) -> tuple:  # Row numbers of the codes, int64 (Q, top), and similarities, best first
     "Find the nearest codes of queries with a saved encoder, exactly; the earlier row wins a tie."
     model, packed = read_folder(codes, encoder)
     asked = user_embeddings(queries, key, embedder)
+    stored = None if rescore is None else user_embeddings(rescore, None, embedder)
+    for path, found in ((rescore, stored), (show, None if show is None else raw_items(show)[1])):
+        if found is not None and len(found) != len(packed):
+            raise ValueError(
+                f"{path} must hold what was encoded, {len(packed)} rows as {codes}; got {len(found)}."
+            )
     top = min(top, max(len(packed), 1))
     several = top if rescore is None else min(len(packed), top * shortlist)
     if not coded:
@@ -406,7 +386,7 @@ def search_files(
         raise ValueError(f"codes of the container {model.container} are asked by floats. Leave out --coded.")
     if rescore is None:
         return rows, best
-    return rescored(asked, user_embeddings(rescore, None, embedder), rows, top)
+    return rescored(asked, stored, rows, top)
 
 
 def _lengths(model, packed):

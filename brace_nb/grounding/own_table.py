@@ -30,7 +30,8 @@ from .view_forms import VIEW_FORMS, read_cells, read_views
 
 # %% auto #0
 __all__ = ['Parts', 'split_items', 'score_of', 'Watch', 'weights_of', 'put_weights', 'retrieval_rows', 'table_text',
-           'report_page', 'TrainedTable', 'train_table', 'TableEncoders', 'load_table_encoders', 'embed_table']
+           'report_page', 'probe_text', 'TrainedTable', 'train_table', 'TableEncoders', 'load_table_encoders',
+           'embed_table']
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #2262c93b
 class Parts(NamedTuple):
@@ -58,11 +59,6 @@ def split_items(
     return Parts(*(tuples.rows(split == name) for name in ("train", "val", "test")))
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #f6140c47
-def _equal_cells(tuples: AlignedTuples) -> dict:  # View -> number of each item; equal cells, equal numbers
-    "Which cells of a view are equal."
-    return {name: equal_rows(x) for name, x in tuples.views.items()}
-
-
 def _pair_ranks(embedded: dict, equal: dict):
     "Of each pair of views both ways: (asks, answers, ranks, number of right answers of each query)."
     for a, b in combinations(embedded, 2):
@@ -103,7 +99,8 @@ class Watch:
 
     def more(self, encoders: dict) -> dict:
         "At each look: keep the weights when they are the best."
-        score = _held_score(embed_views(encoders, self.choose), _equal_cells(self.choose))
+        equal = {name: equal_rows(x) for name, x in self.choose.views.items()}
+        score = _held_score(embed_views(encoders, self.choose), equal)
         if score > self.best:
             self.best = score
             facts = self.facts | dict(score=json.dumps(score))
@@ -164,8 +161,7 @@ def retrieval_rows(
     embedded: dict,  # View -> unit embeddings (N, D); NaN where it is missing
     ks: tuple[int, ...] = (1, 10),  # List lengths
     seed: int = 0,  # Of the resampling
-    equal: dict
-    | None = None,  # View -> number of each item, equal where cells are; None: where embeddings are
+    equal: dict | None = None,  # View -> numbers, equal where cells are; None: where embeddings are
 ) -> list[dict]:  # A row for each pair of views and direction
     "Recall at K from each view to each other one, with its 95 % interval; what equals the partner is right."
     rows, random = [], np.random.default_rng(seed)
@@ -252,12 +248,19 @@ def report_page(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Training report</title>'
         f"<style>{_STYLE}</style><h1>Training report</h1><p>{escape(about)}</p>"
         f"<h2>Retrieval on items that were never seen</h2><table>{head}{''.join(cells)}</table>"
-        f"<p>In brackets: 95 % intervals, items drawn again. The weights are those of step {best}. "
-        f"{escape(_equal_text(rows))}</p>"
+        f"<p>In brackets: 95 % intervals, items drawn again. The weights are those of step {best}.</p>"
         f'<h2>Curves</h2><img alt="Training loss and held score over the steps" src="{picture}">'
     )
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #0ea7cc08
+def probe_text(
+    look: dict,  # As `train_encoders` writes it down
+) -> str:  # Empty where there are no classes
+    "How many classes a linear probe of each view tells."
+    told = ", ".join(f"{k[6:]} {100 * v:.0f} %" for k, v in look.items() if k.startswith("probe "))
+    return told and f"Classes of the items that chose the weights, by a linear probe: {told}."
+
+
 class TrainedTable(NamedTuple):
     "What a training on a table made."
 
@@ -293,7 +296,7 @@ def train_table(
     loss: str = "pairs",  # Of `train_encoders`
     measure: str = "pairwise",  # Of `train_encoders`
     learning_rate: float = 1e-3,
-    label: str = "label",  # Column of the classes
+    label: str | None = None,  # Column of the classes, for probes; None: `label`, where there is one
     seed: int = 0,  # Of the draw, the weights and the batches
     resume: bool = True,  # Go on with what the folder holds?
     progress: bool = True,  # Show a bar
@@ -319,16 +322,17 @@ def train_table(
 def _finish(tuples, forms, parts, trained, watch, how, folder) -> TrainedTable:
     "Best weights back, embeddings and report written."
     looks = trained.looks
-    best = max(looks, key=lambda look: (look["score"], -look["step"]))["step"]
+    chosen = max(looks, key=lambda look: (look["score"], -look["step"]))
     put_weights(trained.encoders, watch.path)
     files = _write_views(embed_views(trained.encoders, tuples), folder)
     unseen = embed_views(trained.encoders, parts.report)
     files += [f"held/{name}" for name in _write_views(unseen, folder / "held")]
-    rows = retrieval_rows(unseen, equal=_equal_cells(parts.report))
+    rows = retrieval_rows(unseen, equal={name: equal_rows(x) for name, x in parts.report.views.items()})
     about = _about(parts, forms, how["batch_size"], looks[-1]["step"], how["steps"])
-    write_atomic(folder / "report.html", report_page(about, rows, trained.history, looks, best))
+    about = " ".join(filter(None, [about, probe_text(chosen), _equal_text(rows)]))
+    write_atomic(folder / "report.html", report_page(about, rows, trained.history, looks, chosen["step"]))
     write_sums(folder, [_BEST, "report.html", *files])
-    return TrainedTable(trained.encoders, rows, looks, best, folder)
+    return TrainedTable(trained.encoders, rows, looks, chosen["step"], folder)
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #d81b40c2
 class _Rows(NamedTuple):

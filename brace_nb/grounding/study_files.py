@@ -79,7 +79,7 @@ def _data_of(study, folder):
 
     d = study.data
     source = folder / d["table"] if "table" in d else {k: folder / v for k, v in d["views"].items()}
-    tuples = read_aligned(source, d.get("image_size", 32), d.get("label", "label"))
+    tuples = read_aligned(source, d.get("image_size", 32), d.get("label"))
     if "labels" in d:
         path = existing_file(folder / d["labels"], "the class of each row as .npy")
         tuples.labels = np.load(path, allow_pickle=False)
