@@ -180,6 +180,28 @@ def test_equal_rows_are_all_right_and_are_told(tmp_path, capsys):
     assert named == report
 
 
+def test_a_table_with_a_column_for_each_dimension_and_its_own_names(tmp_path, capsys):
+    "As `encode` reads it; columns are asked for by the names that the file has."
+    x = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
+    frame = pd.DataFrame(x, columns=[f"d{k}" for k in range(8)]).assign(id=np.arange(60) % 3)
+    frame.to_parquet(tmp_path / "wide.parquet")
+    np.save(tmp_path / "x.npy", x)
+    wide, plain = (evaluate_files(tmp_path / name)["rows"] for name in ("wide.parquet", "x.npy"))
+    assert wide == plain
+    told = evaluate_files(tmp_path / "wide.parquet", labels="id")
+    assert value(told, "accuracy, embedding", "linear probe")
+    pd.DataFrame({f"word{k}": list("ab") for k in range(300)}).to_parquet(tmp_path / "words.parquet")
+    code, _, err = run(capsys, tmp_path / "words.parquet")
+    assert code == 2 and "300 arrays, first {'word0'" in err and "word9" not in err
+
+
+def test_a_split_without_classes_is_an_error(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.eye(4))
+    (tmp_path / "s.txt").write_text("train\ntrain\nval\ntest\n")
+    code, _, err = run(capsys, tmp_path / "x.npy", "--split", tmp_path / "s.txt")
+    assert code == 2 and "is for probes, which need classes" in err and err.count("\n") == 1
+
+
 def test_equal_captions_are_all_right(tmp_path):
     x = np.eye(4)
     np.savez(tmp_path / "x.npz", x=x)

@@ -5,6 +5,7 @@
 # %% ../../nbs/7_companion/04d_one_row.ipynb #04d00003
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from .evidence import evidence_folder
@@ -18,7 +19,7 @@ __all__ = ['row_text', 'rows_text']
 # %% ../../nbs/7_companion/04d_one_row.ipynb #04d00005
 def _files(row, folder):
     "What shows a row and measures it again, by kind."
-    name, place = row["experiment"], folder.relative_to(root())
+    name, place = row["experiment"], os.path.relpath(folder, root())
     if not name:
         return []
     figures, evidence = figures_of(folder).get(row["id"], []), evidence_folder() / f"{name}.json"

@@ -27,6 +27,9 @@ _COLUMNS = {  # taken without being asked for
 }
 
 
+_RENAMED = {"id": "source_id", "caption": "text"}  # by `load_embeddings`; both names are known here
+
+
 def read_matrix(path, key, what):
     "Unit rows (n, D) float64, their lengths, and the columns beside them."
     from brace_nb.foundations import load_embeddings
@@ -47,7 +50,11 @@ def read_matrix(path, key, what):
             f"{path}: {len(bad)} rows of {name!r} are not finite or have no direction, "
             f"the first: {bad[:5].tolist()}. Drop what has no embedding."
         )
-    return x / length[:, None], length, {c: table.concepts[c].to_numpy() for c in table.concepts}
+    columns = {c: table.concepts[c].to_numpy() for c in table.concepts}
+    columns |= {
+        own: columns[name] for own, name in _RENAMED.items() if name in columns and own not in columns
+    }
+    return x / length[:, None], length, columns
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #256c675f
 def _entries(path):
@@ -280,6 +287,8 @@ def read_inputs(images, texts=None, keys=(), labels=None, split=None, captions=N
     for what, wanted in (("labels", labels), ("split", split)):
         with naming(_place(wanted, columns, images)):
             setattr(found, what, read_column(what, wanted, columns, len(x), images))
+    if split is not None and found.labels is None:
+        raise ValueError(f"split {split} is for probes, which need classes; got none. Add `--labels`.")
     if text_file is not None:
         read_texts(found, text_file, keys[1] if len(keys) > 1 else None, captions, owner)
         return found
