@@ -445,6 +445,7 @@ LEFT_OUT = {
         "ArrayRule array booleans finite floats function ids integers labels list_of many one_of": "rules",
         "tensor tensors text within": "rules; the other parts are called with what they refuse",
         "broadcast one_type parallel_map weights_from": "take what the parts have checked",
+        "equal_partners equal_rows": "parts of reports, which check what they read",
         "checked expect_fail like deferred_interrupt thread_count": "no argument of a caller's data",
         "in_precision memory_told mixed_precision_on rows_by_memory": "no argument of a caller's data",
         "train": "trains; its arguments are functions",
@@ -467,7 +468,8 @@ LEFT_OUT = {
         "train_encoder train_objective training_ids": "train, or need a data set",
     },
     "codes": {
-        "embed_raw raw_items": "files",
+        "embed_raw raw_items user_embeddings": "files",
+        "check_preset ways_to_code": "parts of `encode_files`",
         "binarize_file encode_files load_codes load_heads named_pictures report_lines save_codes "
         "read_folder search_files training_pairs untrained_heads": "files",
         "add_code_commands": "a command line",
@@ -504,7 +506,9 @@ LEFT_OUT = {
         "embed_table load_table_encoders put_weights read_cells train_table": (
             "files; `tests/test_grounding_own_table.py` gives them wrong ones"
         ),
-        "report_page retrieval_rows score_of split_items table_text weights_of": ("parts of `train_table`"),
+        "probe_text report_page retrieval_rows score_of split_items table_text weights_of": (
+            "parts of `train_table`"
+        ),
         "chunk_by_memory default_encoders embed_views encode_batch objective_losses mean_outcomes "
         "run_outcomes": ("models and their tuples"),
         "draw_run sweep train_encoders train_together": "train, or plan trainings",

@@ -15,7 +15,7 @@ import torch
 
 import brace_nb
 from brace_nb.codes import binarize, pack
-from brace_nb.companion import VERDICTS, figures_folder, main
+from brace_nb.companion import VERDICTS, figures_folder, main, root, to_text
 
 
 def started(*words, **options):
@@ -64,7 +64,7 @@ def test_claims_judges_the_rows_it_shows(capsys):
     good = next(r for r in rows if r["verdict"] == r["accepted"] and r["measured"] is not None)
     only = [r for r in rows if r["id"].startswith(good["id"])]
     code, out, err = run(capsys, "claims", "--id", good["id"], "--check")
-    assert (code, err) == (0, "") and f"{len(only)} rows" in out
+    assert (code, err) == (0, "") and all(row["id"] in out for row in only)
     complains(capsys, "no row of {'id': 'nobody.'}", "claims", "--id", "nobody.", "--check")
 
 
@@ -81,6 +81,27 @@ def test_claims_filters_and_shows_what_the_source_says(capsys):
     _, out, _ = run(capsys, "claims", "--section", "7.1")
     assert "thesis.s7_1.rq3" in out and "(6.7.1" not in out
     complains(capsys, "no row of {'section': '99.9'}", "claims", "--section", "99.9")
+
+
+def test_one_row_is_printed_in_full_with_its_files(capsys):
+    rows = json.loads((figures_folder("cpu") / "claims.json").read_text())
+    row = next(r for r in rows if r["id"] == "sbrace.counterexample.interval")
+    code, out, _ = run(capsys, "claims", "--id", row["id"])
+    for part in ("text", "says", "where", "test", "verdict", "note"):
+        assert row[part] in out and code == 0
+    for file in ("nbs/experiments/{}.ipynb", "figures/{}_interval.png", "data/numbers/{}_interval.csv"):
+        path = file.format(row["experiment"])
+        assert f" {path}\n" in out + "\n" and (root() / path).is_file()
+    assert f"brace-nb figures --only {row['experiment']}\n" in out and "data/evidence" not in out
+    out = run(capsys, "claims", "--id", "project.ndim.equal_time")[1]
+    assert "data/evidence/grounding/proof_of_concept_losses.json" in out
+
+
+def test_repeated_rows_are_counted_without_an_empty_list():
+    rows = json.loads((figures_folder("cpu") / "claims.json").read_text())
+    again = next(r for r in rows if "same_as" in r)
+    said = to_text([again]).splitlines()[-1]
+    assert said == "1 row, 1 of which repeat another and are counted there"
 
 
 def test_claims_fails_on_the_row_it_shows(capsys, monkeypatch, tmp_path):

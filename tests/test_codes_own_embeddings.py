@@ -25,9 +25,11 @@ from brace_nb.codes import (
     report_lines,
     save_codes,
     search_files,
+    user_embeddings,
 )
 from brace_nb.companion import main
 from brace_nb.core import check_sums
+from brace_nb.evaluation import ranks
 from made_codes import made_embeddings
 
 
@@ -153,7 +155,39 @@ def test_of_many_rows_some_are_drawn_to_learn_from_and_all_are_encoded(tmp_path,
 
 def test_a_file_of_other_numbers_is_mapped_too(tmp_path):
     (path,) = write(tmp_path, ".npy", x=views()[0].astype(np.float64))
-    assert isinstance(own_embeddings._embeddings(path, None), np.memmap)
+    assert isinstance(user_embeddings(path), np.memmap)
+
+
+def named_by_class(n=1000, classes=50, dim=64):
+    "Pictures around the vectors of their classes, and for each picture the vector of its class."
+    rng = np.random.default_rng(0)
+    names, label = rng.normal(size=(classes, dim)), np.arange(n) % classes
+    return (names[label] + 0.3 * rng.normal(size=(n, dim))).astype("f4"), names[label].astype("f4")
+
+
+def test_rows_equal_to_the_partner_are_right_and_are_told(tmp_path):
+    files = write(tmp_path, ".npy", images=named_by_class()[0], texts=named_by_class()[1])
+    report = encode_files(*files, tmp_path / "out", preset="sign", bits=64, epochs=0)
+    told = {row["what"]: row["R@1"] for row in report["rows"]}
+    assert told["floats"] == 100 and told["sign, floats ask"] > 95 and 1.5 < told["chance"] < 4
+    assert (report["equal_images"], report["equal_texts"]) == (0, 950)
+    assert "0 rows of the first file and 950 of the second equal another" in report_lines(report)
+
+
+def test_ranks_of_right_answers_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        scores, same = rng.integers(0, 4, (6, 6)), rng.integers(0, 5, (2, 6))
+        right = own_embeddings._right(same, np.stack([np.arange(6)] * 2, 1))
+        pairs = set(zip(*same.tolist()))
+        assert [[(a, b) in pairs for b in same[1]] for a in same[0]] == right.tolist()
+        wanted = []
+        for row, mine in zip(scores, right):
+            best = max(row[mine])
+            wanted.append(1 + sum(s >= best for s in row[~mine]))
+        assert own_embeddings._ranks(scores, right).tolist() == wanted
+    scores = rng.normal(size=(9, 9))
+    assert (own_embeddings._ranks(scores, np.eye(9, dtype=bool)) == ranks(scores)).all()
 
 
 def test_lists_longer_than_what_is_held_out_are_refused_before_anything_is_learned(tmp_path):
@@ -228,10 +262,14 @@ def faults(folder):
     made = dict(i=images, t=texts, nan=broken, short=texts[:99], same=np.ones_like(images), slim=texts[:, :9])
     made |= dict(line=np.ones(7), none=images[:0])
     write(folder, ".npy", **made)
+    zero, big = texts.copy(), images.astype("f8")
+    zero[2], big[1] = 0, 1e300
+    write(folder, ".npy", zero=zero, big=big, one=images[:1])
+    (folder / "empty.txt").write_text("")
     (folder / "owner.txt").write_text("0\n1\nx\n")
     (folder / "words.csv").write_text("nothing")
     yield "same.npy t.npy --bits 16".split(), "constant features"
-    yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite; rows [3]"
+    yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite in float32; rows [3]"
     yield "i.npy short.npy --bits 16".split(), "150 images and 99 texts"
     yield "i.npy slim.npy --bits 16".split(), "preset 'post'"
     yield "i.npy t.npy --bits 0".split(), "bits must be"
@@ -241,11 +279,20 @@ def faults(folder):
         "i.npy t.npy --bits 16 --preset other".split(),
         "preset must be one of auto, post, rotation, best, few, sign, pq",
     )
+    yield "i.npy --preset post".split(), "one file has no pairs to train on; got preset post"
+    yield "i.npy --preset sign --epochs 5".split(), "got preset sign with 5 epochs"
+    yield "i.npy --preset pq --bits 12".split(), "got --bits 12 of"
+    yield "i.npy t.npy --preset pq --bits 16 --active 4".split(), "no --active; got --bits 16"
+    yield "i.npy t.npy --preset sign --bits 16 --active 4".split(), "preset sign has half of its bits active"
+    yield "i.npy zero.npy --bits 16".split(), "zero.npy: embeddings must be directions, not 0; rows [2]"
+    yield "big.npy t.npy --bits 16".split(), "big.npy: embeddings must be finite in float32; rows [1]"
+    yield "one.npy --bits 16".split(), "got 0.1 of 1 rows"
+    yield "empty.txt".split(), "got an empty file"
     yield "i.npy t.npy --bits 16 --form other".split(), "form must be one of packed, indices, tokens"
     yield "i.npy t.npy --bits 16 --owner owner.txt".split(), "owner.txt: owners are whole numbers"
     yield "i.npy t.npy --bits 16 --owner no.txt".split(), "no file no.txt"
     yield "line.npy t.npy --bits 16".split(), "numeric array (rows, D)"
-    yield "none.npy none.npy --bits 16".split(), "two pictures to measure with"
+    yield "none.npy none.npy --bits 16".split(), "two rows to measure with"
     yield "words.csv t.npy --bits 16".split(), "must be one of .npy"
     yield "no.npy t.npy --bits 16".split(), "no.npy"
 
@@ -271,7 +318,7 @@ def test_search_names_what_does_not_fit(tmp_path, capsys, monkeypatch):
     encode_files(*paths, tmp_path, **QUICK)
     with pytest.raises(ValueError, match="would be written over"):
         encode_files(tmp_path / "images.npy", paths[1], tmp_path, **QUICK)
-    np.save("slim.npy", np.ones((3, 9), np.float32))
+    np.save("slim.npy", np.ones((150, 9), np.float32))
     np.save("other.npy", np.zeros((3, 9), np.uint8))
     (tmp_path / "words.txt").write_text("b1 c2\n")
     encoder = ["--encoder", "encoder.safetensors"]
@@ -426,7 +473,7 @@ def test_texts_are_embedded_once_and_shown(tmp_path, capsys, monkeypatch):
         lines = Path(path).read_text().splitlines()
         return made_embeddings(300, 24, seed=0)[[int(line.split()[1]) for line in lines]]
 
-    monkeypatch.setattr("brace_nb.codes.own_embeddings.embed_raw", embed)
+    monkeypatch.setattr("brace_nb.codes.texts_and_pictures.embed_raw", embed)
     monkeypatch.chdir(tmp_path)
     Path("docs.txt").write_text("".join(f"text {i}\n" for i in range(300)))
     Path("ask.txt").write_text("text 5\ntext 250\n")
@@ -442,3 +489,24 @@ def test_texts_are_embedded_once_and_shown(tmp_path, capsys, monkeypatch):
     assert run(capsys, *words)[1].splitlines()[1] == "\t".join(rows[0][:4])
     code, _, err = run(capsys, *words, "--show", "ask.txt")
     assert code == 2 and "ask.txt must hold what was encoded" in err and err.count("\n") == 1
+    Path("long.txt").write_text("text\n" * 301)
+    np.save("short.npy", np.load("codes/embeddings.npy")[:20])
+    for option, path, got in (("--show", "long.txt", 301), ("--rescore", "short.npy", 20)):
+        code, _, err = run(capsys, *words[:3], option, path)
+        said = f"{path} must hold what was encoded, 300 rows as codes/codes.npy; got {got}."
+        assert code == 2 and said in err and err.count("\n") == 1
+
+
+def test_what_is_no_better_than_chance_is_called_so(tmp_path):
+    images, texts = np.random.default_rng(0).normal(size=(2, 400, 32)).astype("f4")
+    files = write(tmp_path, ".npy", i=images, t=texts)
+    report = encode_files(*files, tmp_path / "out", preset="sign", bits=32, epochs=0)
+    assert "no better than chance (2.5 %)" in report["advice"]
+
+
+def test_truth_values_are_embeddings_too(tmp_path):
+    bits = np.random.default_rng(0).random((300, 32)) < 0.5
+    (path,) = write(tmp_path, ".npy", x=bits)
+    encode_files(path, target=tmp_path / "out", preset="sign", bits=16)
+    rows, _ = search_files(tmp_path / "out/codes.npy", path, modality="image", top=1)
+    assert (rows[:, 0] == np.arange(300)).mean() > 0.5

@@ -1,6 +1,7 @@
 """A run against what is committed: what is counted, what is told, and what is not overwritten."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -165,7 +166,11 @@ def test_without_git_nothing_is_said(clone, tmp_path, capsys):
     assert compare(found()).text() == ""
     with pytest.raises(SystemExit):
         main(["compare"])
-    assert "nothing to compare" in capsys.readouterr().out
+    assert "nothing to compare: there is no git here" in capsys.readouterr().out
+    shutil.rmtree(found()["p/e"].folder)
+    with pytest.raises(SystemExit):
+        main(["compare", "--only", "p/e"])
+    assert "no result of p/e here; `brace-nb figures --only p/e`" in capsys.readouterr().out
 
 
 def test_make_ends_with_the_comparison(clone, monkeypatch):

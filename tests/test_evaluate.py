@@ -162,6 +162,46 @@ def test_a_reference_is_what_no_knowledge_gives(tmp_path):
     )
 
 
+def test_equal_rows_are_all_right_and_are_told(tmp_path, capsys):
+    "Fifty classes name a thousand pictures: what equals the own name, or has it, is right."
+    rng = np.random.default_rng(0)
+    names, label = rng.standard_normal((50, 64)), np.arange(1000) % 50
+    np.save(tmp_path / "x.npy", names[label] + 0.3 * rng.standard_normal((1000, 64)))
+    np.save(tmp_path / "y.npy", names[label])
+    (tmp_path / "names.txt").write_text("\n".join(map(str, label)))
+    report = evaluate_files(tmp_path / "x.npy", tmp_path / "y.npy")
+    for group in ("retrieval, image", "retrieval, text"):
+        assert value(report, "R@1", group)["value"] == 1
+        assert value(report, "R@1", group)["reference"] == pytest.approx(20 / 1000)
+    assert report["facts"]["equal_texts"] == 950 and report["facts"]["equal_images"] == 0
+    told = report_text(report)
+    assert "equal texts: 950" in told and "rows that are equal to the partner count as right" in told
+    named = evaluate_files(tmp_path / "x.npy", tmp_path / "y.npy", captions=str(tmp_path / "names.txt"))
+    assert named == report
+
+
+def test_a_table_with_a_column_for_each_dimension_and_its_own_names(tmp_path, capsys):
+    "As `encode` reads it; columns are asked for by the names that the file has."
+    x = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
+    frame = pd.DataFrame(x, columns=[f"d{k}" for k in range(8)]).assign(id=np.arange(60) % 3)
+    frame.to_parquet(tmp_path / "wide.parquet")
+    np.save(tmp_path / "x.npy", x)
+    wide, plain = (evaluate_files(tmp_path / name)["rows"] for name in ("wide.parquet", "x.npy"))
+    assert wide == plain
+    told = evaluate_files(tmp_path / "wide.parquet", labels="id")
+    assert value(told, "accuracy, embedding", "linear probe")
+    pd.DataFrame({f"word{k}": list("ab") for k in range(300)}).to_parquet(tmp_path / "words.parquet")
+    code, _, err = run(capsys, tmp_path / "words.parquet")
+    assert code == 2 and "300 arrays, first {'word0'" in err and "word9" not in err
+
+
+def test_a_split_without_classes_is_an_error(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.eye(4))
+    (tmp_path / "s.txt").write_text("train\ntrain\nval\ntest\n")
+    code, _, err = run(capsys, tmp_path / "x.npy", "--split", tmp_path / "s.txt")
+    assert code == 2 and "is for probes, which need classes" in err and err.count("\n") == 1
+
+
 def test_equal_captions_are_all_right(tmp_path):
     x = np.eye(4)
     np.savez(tmp_path / "x.npz", x=x)

@@ -21,12 +21,15 @@ from brace_nb.grounding import (
     default_encoders,
     embed_table,
     load_table_encoders,
+    own_table,
+    pair_recall,
     put_weights,
     read_study,
     report_page,
     retrieval_rows,
     score_of,
     split_items,
+    table_text,
     train_table,
     weights_of,
 )
@@ -44,6 +47,42 @@ def files(folder, views):
     for name, x in views.items():
         np.save(folder / f"{name}.npy", x)
     return {name: folder / f"{name}.npy" for name in views}
+
+
+def test_cells_equal_to_the_partner_are_right_and_are_told():
+    classes = torch.eye(8)[torch.arange(40) % 5]
+    rows = retrieval_rows({"picture": classes, "color": classes})
+    assert [(r["R@1"], r["low@1"], r["equal"], round(r["chance@1"], 9)) for r in rows] == [
+        (1, 1, 40, 0.2)
+    ] * 2
+    assert "40 of 40 from picture to color" in table_text(rows)
+    rng = np.random.default_rng(0)  # by cells, where an encoder rounds equal ones differently
+    z = torch.nn.functional.normalize(classes + 1e-6 * torch.tensor(rng.normal(size=(40, 8))).float())
+    embedded, equal = dict(a=z, b=classes), dict(a=np.arange(40) % 5, b=np.arange(40) % 5)
+    assert all(r["R@1"] == 1 for r in retrieval_rows(embedded, equal=equal))
+    assert own_table._held_score(embedded, equal) == 1
+
+
+def test_a_training_on_equal_cells_is_judged_by_what_is_right(tmp_path):
+    "Six colors name 120 pictures: the score that chooses weights can rise, and the report says so."
+    picture = linear_views()["image"]
+    color = np.random.default_rng(0).normal(size=(6, 9)).astype("float32")[np.arange(120) % 6]
+    picture = color + 0.01 * picture
+    files(tmp_path, dict(picture=picture, color=color))
+    source = {name: tmp_path / f"{name}.npy" for name in ("picture", "color")}
+    made = train_table(source, tmp_path / "out", epochs=4, progress=False)
+    assert max(look["score"] for look in made.looks) > 0.9
+    assert all(row["R@1"] > 0.9 and row["equal"] for row in made.rows)
+    assert "from picture to color" in (tmp_path / "out/report.html").read_text()
+
+
+def test_the_score_without_equal_cells_is_that_of_pair_recall():
+    views = {
+        name: torch.randn(30, 6, generator=torch.Generator().manual_seed(k)) for k, name in enumerate("abc")
+    }
+    views["b"][3] = torch.nan
+    equal = {name: np.arange(30) for name in views}
+    assert own_table._held_score(views, equal) == score_of(pair_recall(views))
 
 
 def test_every_item_is_in_one_part():
@@ -189,6 +228,15 @@ def table(tmp_path_factory):
     options = dict(epochs=1, embed_dim=8, image_size=16, progress=False)
     train_table(folder / "own.csv", folder / "out", **options)
     return folder
+
+
+def test_classes_are_told_by_probes_and_a_wrong_name_is_an_error(table, tmp_path, capsys):
+    page = (table / "out/report.html").read_text()
+    assert re.search(r"by a linear probe: picture \d+ %, one \d+ %, two \d+ %\.", page)
+    with pytest.raises(SystemExit):
+        main(["train", str(table / "own.csv"), "--out", str(tmp_path / "out"), "--label", "nope"])
+    assert "has no column 'nope' of classes (--label); it has ['picture'," in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_training_rows_come_back_byte_for_byte_and_new_rows_alone(table, tmp_path):

@@ -171,6 +171,10 @@ DAMAGED = [
     (YAML[: YAML.index("factors")] + "factors: {learning_rate: {low: a, high: b}}\n", "learning_rate"),
     (YAML.replace("fixed: {", "fixed: 3\nseed: {"), "fixed"),
     (YAML.replace("labels: labels.npy, ", "").replace("data: {", "data: 3\nfixed: {"), "data"),
+    (YAML + "  loss: [pairs, slize]\n".replace("loss", "measure"), "'measure' must be one of"),
+    (YAML.replace("loss: axis", "loss: slize"), "the choices of 'loss' must be one of pairs"),
+    (YAML.replace("low: 1.0e-4", "low: 3e-4"), "YAML reads 3e-4 as text; write 3.0e-4"),
+    (YAML.replace("steps: 2", "learning_rate: 1.5e4"), "write 1.5e+4"),
     (YAML + "sampler: best\n", "sampler"),
     (YAML + "metric: 3\n", "metric"),
 ]

@@ -32,9 +32,10 @@ __getattr__, __dir__, __all__ = lazy(
         "load_codes save_codes stored_bytes"
     ),
     commands="add_code_commands",
+    code_ways="check_preset ways_to_code",
     own_embeddings="encode_files report_lines search_files",
     code_folders="read_folder",
-    texts_and_pictures="embed_raw raw_items",
+    texts_and_pictures="embed_raw raw_items user_embeddings",
     common_space="CommonSpace fit_common_space",
     rotation_heads="RotationHead active_bits_loss distillation_loss",
     head_training="HeadObjective HeadStart HeadTraining PRESETS RandomStart RotationStart",

@@ -35,12 +35,10 @@ def search(
     from brace_nb.codes.own_embeddings import search_files
     from brace_nb.codes.texts_and_pictures import raw_items
 
-    names = "encoder", "modality", "top", "key", "coded", "rescore", "shortlist"
+    names = "encoder", "modality", "top", "key", "coded", "rescore", "show", "shortlist"
     options = {name: getattr(a, name) for name in names} | dict(embedder=a.model)
-    lines = None if a.show is None else raw_items(a.show)[1]
     rows, similar = search_files(a.codes, a.queries, **options)
-    if lines is not None and rows.size and rows.max() >= len(lines):
-        raise ValueError(f"{a.show} must hold what was encoded; row {rows.max()} of {len(lines)} was found.")
+    lines = None if a.show is None else raw_items(a.show)[1]
     print("query\trank\trow\tsimilarity" + ("" if lines is None else "\ttext"))
     for query, (found, scores) in enumerate(zip(rows.tolist(), similar.tolist())):
         for rank, (row, score) in enumerate(zip(found, scores), 1):
@@ -62,7 +60,7 @@ _ENCODE = [  # Word and metavar, kind, default, help
         "--preset NAME",
         str,
         "auto",
-        "auto (default: tries all and takes the best), sign, rotation, pq, best, few, post",
+        "auto (default: the best of all), sign, rotation, pq, few; of two files also best, post",
     ),
     ("--bits D", int, None, "dimensions of a code (default: 256, few 512)"),
     ("--active K", int, None, "most active bits that a code may have"),

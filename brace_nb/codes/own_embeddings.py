@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,40 +14,19 @@ import numpy as np
 from .code_encoder import CodeEncoder
 from .code_folders import read_folder, write_folder
 from .code_formats import CODE_FORMATS, kept_in_files
+from .code_ways import check_preset, ways_to_code
 from .float_queries import nearest_by_tables, rescored
 from .head_training import PRESETS
 from .index import nearest
 from .pairing import index_pairs
-from .texts_and_pictures import embed_raw, is_raw
+from .texts_and_pictures import raw_items, user_embeddings
 from .unseen import hits_interval
-from ..core import as_tensor, atomic_path, checked, count, one_of, open_matrix, share, size
+from ..core import as_tensor, checked, count, one_of, share, size
+from ..core.repeats import equal_partners, equal_rows
 from ..foundations.tuples import MODALITIES
 
 # %% auto #0
 __all__ = ['encode_files', 'report_lines', 'search_files']
-
-# %% ../../nbs/2_codes/10_own_embeddings.ipynb #51931a4c
-_AT_ONCE = 65_536  # rows
-
-
-def _embeddings(path, key, model=None, kept=None):
-    "A matrix from a file, left on disk where it can be; texts and pictures are embedded first."
-    if is_raw(path):
-        x = embed_raw(path, model)
-        if kept is not None:  # they took long: written before anything else can go wrong
-            with atomic_path(kept) as part, open(part, "wb") as out:
-                np.save(out, x)
-            print(f"{len(x):,} embeddings: {kept}", file=sys.stderr)
-        return x
-    x = open_matrix(path, key).read()
-    for i in range(0, len(x), _AT_ONCE):
-        part = as_tensor(np.asarray(x[i : i + _AT_ONCE], np.float32), "embeddings")
-        if not part.isfinite().all():
-            rows = (i + (~part.isfinite()).any(1).nonzero().flatten()[:5]).tolist()
-            raise ValueError(
-                f"{path}: embeddings must be finite; rows {rows} hold NaN or infinity. Drop these rows."
-            )
-    return x
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #0d33224e
 def _numbers(path):
@@ -82,8 +60,8 @@ def _split(pairs, held, seed):
     count = min(_MOST_HELD, round(held * len(used)))
     if not 0 < held < 1 or count < 2 or len(used) - count < 2:
         raise ValueError(
-            "`held`, between 0 and 1, must leave two pictures to measure with and two to learn from; "
-            f"got {held} of {len(used)} pictures that have a text."
+            "`held`, between 0 and 1, must leave two rows to measure with and two to learn from; "
+            f"got {held} of {len(used)} rows."
         )
     away = np.random.default_rng(seed).permutation(used)[:count]
     taken = np.isin(pairs[:, 0], away)
@@ -136,37 +114,6 @@ def _fit(model, images, texts, pairs, epochs):
         return model.fit(x, y, np.stack([i, j], 1), callback=tick, epochs=epochs)
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #63af902c
-_ALONE = dict(start__spread=None, start__ridge=None)  # one matrix has no pairs to weigh by or remember
-_ONE = {  # words of the command -> (preset, changes, epochs), for one matrix
-    "sign": ("sign", _ALONE, 0),
-    "rotation": ("rotation", dict(start__sharpness=None), 0),
-    "pq": ("pq", _ALONE, 0),
-}
-_TWO = {  # the same for two
-    "sign --epochs 0": ("sign", {}, 0),
-    "sign": ("sign", {}, None),
-    "rotation --epochs 0": ("rotation", {}, 0),
-    "best --epochs 0": ("best", {}, 0),
-    "best": ("best", {}, None),
-    "pq --epochs 0": ("pq", {}, 0),
-    "pq": ("pq", {}, None),
-}
-
-
-def _ways(preset, one, epochs, options, features, rows):
-    "What to try: of one preset, or of all that fit so many bits, features and rows."
-    if preset != "auto":
-        changes = _ONE[preset][1] if one and preset in _ONE else {}
-        return {preset: (preset, changes, 0 if one else epochs)}
-    found = dict(_ONE if one else _TWO)
-    bits = options.get("dim", 256)
-    if options.get("most") or bits % 8 or rows < 256 or features[0] % max(1, bits // 8):
-        found = {name: way for name, way in found.items() if way[0] != "pq"}
-    if options.get("most"):
-        found = {name: way for name, way in found.items() if way[0] != "sign"}
-    return {k: (p, c, epochs if e is None else e) for k, (p, c, e) in found.items()}
-
-
 def _encoders(ways, options, x, y, pairs):
     "A fitted encoder for each way."
     found = {}
@@ -195,10 +142,24 @@ def _first(scores, k):
     return np.argsort(-others, axis=1, kind="stable")[:, :k]
 
 
-def _hits(both, near, ks):
-    "What each query finds, % (Q,), for each k: its partner, or of one matrix the share of those near it."
+def _right(same, pairs):
+    "Which held texts are right for which held pictures, bool (Q, Q); `same`: numbers of equal rows."
+    right = np.zeros((len(pairs), len(pairs)), bool)
+    for row, found in zip(right, equal_partners(*(side[rows] for side, rows in zip(same, pairs.T)))):
+        row[found] = True
+    return right
+
+
+def _ranks(scores, right):
+    "Rank of the best right answer of each query; ties lose."
+    best = np.where(right, scores, scores.min()).max(1)
+    return 1 + ((scores >= best[:, None]) & ~right).sum(1)
+
+
+def _hits(both, near, right, ks):
+    "What each query finds, % (Q,), for each k: a right answer, or of one matrix the share of those near it."
     if near is None:
-        ranks = [(s >= s.diagonal()[:, None]).sum(1) for s in map(np.asarray, both)]
+        ranks = [_ranks(np.asarray(scores), r) for scores, r in zip(both, (right, right.T))]
         return {k: sum(50.0 * (rank <= k) for rank in ranks) for k in ks}
     pairs = list(zip(_first(both[1], near.shape[1]), near))
     return {k: np.array([100 * len(np.intersect1d(a[:k], b[:k])) / k for a, b in pairs]) for k in ks}
@@ -213,7 +174,16 @@ def _line(what, bytes, hits):
     return found
 
 
-def _lines(models, x, y, one, form, ks):
+def _chance(k, n, one, right):
+    "What a random order finds, %."
+    if one or right.sum() == n:
+        return 100 * min(1, k / (n - one))
+    from scipy.stats import hypergeom
+
+    return 50 * sum(hypergeom.sf(0, n, r.sum(1), min(k, n)).mean() for r in (right, right.T))
+
+# %% ../../nbs/2_codes/10_own_embeddings.ipynb #0e1b0004
+def _lines(models, x, y, right, one, form, ks):
     "Rows for people, and of each way what its queries found at the first k."
     n, told = len(x), {}
     ks = [k for k in ks if not one or k < n]
@@ -221,17 +191,17 @@ def _lines(models, x, y, one, form, ks):
     if x.shape[1] == y.shape[1]:
         cosines = _unit(x) @ _unit(y).T
         near = _first(cosines, max(ks)) if one else None
-        rows.append(_line("floats", 4 * x.shape[1], _hits((cosines, cosines.T), near, ks)))
+        rows.append(_line("floats", 4 * x.shape[1], _hits((cosines, cosines.T), near, right, ks)))
     for name, model in models.items():
         packed = model.encode_images(x, packed=True)
         codes = model.encode_images(x)
         bits = codes.dtype == bool and form != "packed"
         each = CODE_FORMATS[form].mean_bytes(codes) if bits else packed.shape[1]
         for asked in ("codes", "floats") if model.kept.measure else ("floats",):
-            hits = _hits(_scores(model, x, y, asked), near, ks)
+            hits = _hits(_scores(model, x, y, asked), near, right, ks)
             rows.append(_line(f"{name}, {asked} ask", each, hits))
             told[name] = hits  # the last ones are those of floats
-    by_chance = {f"R@{k}": 100 * min(1, k / (n - one)) for k in ks}
+    by_chance = {f"R@{k}": _chance(k, n, one, right) for k in ks}
     return [*rows, dict(what="chance", bytes=0.0) | by_chance], told
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #216c8db2
@@ -245,6 +215,8 @@ def _advice(told, rows, chosen, one, rows_held):
     says = f"Take `{chosen}`, which is written: {found} {what}{among} with {line['bytes']:.4g} bytes a row"
     if (floats := rows[0])["what"] == "floats":
         says += f" (floats: {floats[f'R@{k}']:.1f} % with {floats['bytes']:.4g})"
+    if line[f"R@{k} low"] <= (chance := rows[-1][f"R@{k}"]):
+        says += f", no better than chance ({chance:.1f} %) as far as these rows tell"
     others = {name: hits[k] for name, hits in told.items() if name != chosen}
     if not others:
         return says + "; nothing else was tried."
@@ -268,7 +240,7 @@ def _check_lists(ks, held_out, one):
 _ENOUGH, _MOST_DRAWS = 500, 5  # queries for the choice; draws when one has fewer
 
 
-def _choice(x, y, learned, ways, options, one):
+def _choice(x, y, same, learned, ways, options, one):
     "What queries of floats find by each way on a tenth of the rows to learn from, %; the mean of the draws."
     found = {name: [] for name in ways}
     for draw in range(1, 1 + min(_MOST_DRAWS, -(-_ENOUGH // max(2, len(learned) // 10)))):
@@ -276,25 +248,29 @@ def _choice(x, y, learned, ways, options, one):
         a, b = (np.asarray(side[rows], np.float32) for side, rows in zip((x, y), choice.T))
         k, near = (1, None) if not one else (min(10, len(choice) - 1), _first(_unit(a) @ _unit(a).T, 10))
         for name, model in _encoders(ways, options, x, y, inner).items():
-            found[name].append(_hits(_scores(model, a, b, "floats"), near, [k])[k].mean())
+            hits = _hits(_scores(model, a, b, "floats"), near, _right(same, choice), [k])
+            found[name].append(hits[k].mean())
     return {name: float(np.mean(hits)) for name, hits in found.items()}
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #0e1b0003
-def _made(x, y, pairs, ways, options, one, held, form, ks):
+def _made(x, y, same, pairs, ways, options, one, held, form, ks):
     "The best encoder, fitted, and the report."
     rest, measured = _split(pairs, held, options["seed"])
     _check_lists(ks, len(measured), one)
     learned = _drawn(rest, options["seed"])
     _check_size(x.shape[1], learned, options.get("dim", 256))
-    tried = _choice(x, y, learned, ways, options, one) if len(ways) > 1 else {}
+    tried = _choice(x, y, same, learned, ways, options, one) if len(ways) > 1 else {}
     models = _encoders(ways, options, x, y, learned)
     chosen = max(tried, key=tried.get) if tried else next(iter(models))
     held = [np.asarray(side[rows], np.float32) for side, rows in zip((x, y), measured.T)]
-    rows, told = _lines(models, *held, one, form, ks)
+    rows, told = _lines(models, *held, _right(same, measured), one, form, ks)
     codes = np.asarray(models[chosen].encode_images(held[0]))
     facts = dict(
         learned_from=len(learned), drawn_from=len(rest), held_out=len(measured), bits=models[chosen].dim
     )
+    if not one:
+        images, texts = (len(side) - len(np.unique(side)) for side in same)
+        facts |= dict(equal_images=images, equal_texts=texts)
     if codes.dtype == bool:
         active = codes.sum(1)
         facts |= dict(active_median=float(np.median(active)), active_most=int(active.max()))
@@ -328,17 +304,19 @@ def encode_files(
     options = {k: v for k, v in (("dim", bits), ("most", active)) if v is not None} | dict(seed=seed)
     one, files = texts is None, [path for path in (images, texts) if path is not None]
     kept = [Path(target, f"{name}embeddings.npy") for name in ([""] if one else ["image_", "text_"])]
-    x, *rest = (_embeddings(path, key, model, beside) for path, key, beside in zip(files, keys, kept))
+    x, *rest = (user_embeddings(path, key, model, beside) for path, key, beside in zip(files, keys, kept))
     y = x if one else rest[0]
     pairs = _pairs(owner, x, y)
-    ways = _ways(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs))
+    check_preset(preset, one, epochs, bits, active, x.shape[1])
+    ways = ways_to_code(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs))
+    same = [equal_rows(x), equal_rows(y)] if not one else [np.arange(len(x))] * 2
     sides = dict(codes=(x, "image")) if one else dict(images=(x, "image"), texts=(y, "text"))
     if over := {Path(target, f"{side}.npy").resolve() for side in sides} & {Path(p).resolve() for p in files}:
         raise ValueError(f"{over.pop()} is read and would be written over. Choose another folder (--out).")
     marks = [(str(Path(path).resolve()), os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in files]
     asked = dict(preset=preset, epochs=epochs, held=held, ks=ks, keys=keys, model=model)
     asked |= dict(owner=pairs[:, 0].tolist() if owner is not None else None)
-    fit = partial(_made, x, y, pairs, ways, options, one, held, form, ks)
+    fit = partial(_made, x, y, same, pairs, ways, options, one, held, form, ks)
     return write_folder(target, sides, asked | options | dict(files=marks), fit, form)
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #9b330f1a
@@ -361,6 +339,11 @@ def report_lines(
             interval = f" [{row[f'{k} low']:5.1f},{row[f'{k} high']:6.1f}]" if f"{k} low" in row else 15 * " "
             line += f"{row[k]:7.1f}{interval}"
         lines.append(line.rstrip())
+    if report.get("equal_images") or report.get("equal_texts"):
+        lines.append(
+            f"{report['equal_images']} rows of the first file and {report['equal_texts']} of the second "
+            "equal another: rows equal to the partner count as right, but training pushes them apart"
+        )
     if "active_median" in report:
         active = f"median {report['active_median']:g}, most {report['active_most']}"
         lines.append(f"active bits of {report['bits']}: {active}")
@@ -378,12 +361,19 @@ def search_files(
     key: str | None = None,  # Name of the matrix in a file of queries that holds several
     coded: bool = False,  # Make codes of the queries too, in place of asking by floats
     rescore=None,  # File of the embeddings that were encoded: order a shortlist by their cosine
+    show=None,  # File or folder of the texts or pictures that were encoded: checked to be as many
     shortlist: int = 10,  # Times `top` codes are looked at again
     embedder=None,  # Folder of a sentence encoder or file of CLIP weights, for texts and pictures
 ) -> tuple:  # Row numbers of the codes, int64 (Q, top), and similarities, best first
     "Find the nearest codes of queries with a saved encoder, exactly; the earlier row wins a tie."
     model, packed = read_folder(codes, encoder)
-    asked = _embeddings(queries, key, embedder)
+    asked = user_embeddings(queries, key, embedder)
+    stored = None if rescore is None else user_embeddings(rescore, None, embedder)
+    for path, found in ((rescore, stored), (show, None if show is None else raw_items(show)[1])):
+        if found is not None and len(found) != len(packed):
+            raise ValueError(
+                f"{path} must hold what was encoded, {len(packed)} rows as {codes}; got {len(found)}."
+            )
     top = min(top, max(len(packed), 1))
     several = top if rescore is None else min(len(packed), top * shortlist)
     if not coded:
@@ -396,7 +386,7 @@ def search_files(
         raise ValueError(f"codes of the container {model.container} are asked by floats. Leave out --coded.")
     if rescore is None:
         return rows, best
-    return rescored(asked, _embeddings(rescore, None, embedder), rows, top)
+    return rescored(asked, stored, rows, top)
 
 
 def _lengths(model, packed):

@@ -5,15 +5,17 @@
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c00003
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ..core.files import existing_file
+from ..core.files import atomic_path, existing_file
+from ..core.matrix_files import open_matrix
 
 # %% auto #0
-__all__ = ['is_raw', 'raw_items', 'embed_raw']
+__all__ = ['is_raw', 'raw_items', 'embed_raw', 'user_embeddings']
 
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c00005
 _PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
@@ -44,7 +46,8 @@ def raw_items(
     lines = existing_file(path, "a sentence on each line").read_text(encoding="utf-8").splitlines()
     if not lines or not all(line.strip() for line in lines):
         empty = [i for i, line in enumerate(lines) if not line.strip()][:5]
-        raise ValueError(f"{path}: every line must hold a text; got empty lines {empty} of {len(lines)}.")
+        got = f"empty lines {empty} of {len(lines)}" if lines else "an empty file"
+        raise ValueError(f"{path}: every line must hold a text; got {got}.")
     return "texts", lines
 
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c00006
@@ -103,3 +106,32 @@ def embed_raw(
             f"there is no model {model}. Expected a folder of transformers, or CLIP weights."
         )
     return _embed_sentences(items, model)
+
+# %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c0000f
+_ROWS = 65_536  # at once
+
+
+def user_embeddings(
+    path,  # File of embeddings, or what `embed_raw` takes
+    key=None,  # Name of the matrix in a file that holds several
+    model=None,  # As in `embed_raw`
+    kept=None,  # File for the embeddings of texts and pictures, which take long; None: they are not kept
+) -> np.ndarray:  # Rows (n, features) with a direction; a map where it can be
+    "The matrix that a user named, checked; texts and pictures are embedded first."
+    if is_raw(path):
+        x = embed_raw(path, model)
+        if kept is not None:  # written before anything else can go wrong
+            with atomic_path(kept) as part, open(part, "wb") as out:
+                np.save(out, x)
+            print(f"{len(x):,} embeddings: {kept}", file=sys.stderr)
+        return x
+    x = open_matrix(path, key).read()
+    x = x.view(np.uint8) if x.dtype == bool else x
+    for i in range(0, len(x), _ROWS):
+        with np.errstate(over="ignore"):
+            part = np.asarray(x[i : i + _ROWS], np.float32)
+        for bad, what in ((~np.isfinite(part), "finite in float32"), (part.any(1) == 0, "directions, not 0")):
+            if bad.any():
+                rows = (i + np.flatnonzero(bad.reshape(len(part), -1).any(1))[:5]).tolist()
+                raise ValueError(f"{path}: embeddings must be {what}; rows {rows} are not. Drop these rows.")
+    return x

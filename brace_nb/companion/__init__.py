@@ -26,8 +26,9 @@ __getattr__, __dir__, __all__ = lazy(
     ),
     ledger_pages=(
         "agreed by_kind counts judged keep_replication ledger load_replications problems read_rows "
-        "to_headlines to_index to_page to_text write_ledger"
+        "to_headlines to_index to_page to_text write_ledger figures_of"
     ),
+    one_row="row_text rows_text",
     ledger_picture="to_picture",
     worlds="WORLDS answers first_row fold group in_worlds margins to_worlds unfold",
     evidence="LONG evidence_by_row evidence_folder is_proven keep_evidence read_evidence",
@@ -53,7 +54,7 @@ __getattr__, __dir__, __all__ = lazy(
         "trace watching"
     ),
     publishing="collect forget_lost join_tables own_bytes publish split_tables",
-    comparison="Comparison committed compare moved_cells moved_values",
+    comparison="Comparison committed compare moved_cells moved_values why_nothing",
     runs="CellTimeout name_counterparts provenance run_notebook run_one",
     engine="job keep make",
     source_reports="SourceReport verdict_sentence",

@@ -50,11 +50,11 @@ def _job(a) -> int:
 
 # %% ../../nbs/7_companion/12_cli.ipynb #62fb4e13
 def _compare(a) -> int:
-    from brace_nb.companion.comparison import compare
+    from brace_nb.companion.comparison import compare, why_nothing
     from brace_nb.companion.experiments import find_experiments, select
 
-    found = compare(select(find_experiments("cpu", {}), a.only))
-    print(found.text() or "nothing to compare: no experiment has run here, or there is no git.")
+    chosen = select(find_experiments("cpu", {}), a.only)
+    print(compare(chosen).text() or f"nothing to compare: {why_nothing(chosen)}.")
     return 0
 
 
@@ -78,7 +78,8 @@ def _list(a) -> int:
 # %% ../../nbs/7_companion/12_cli.ipynb #36132362
 def _claims(a) -> int:
     from brace_nb.companion.folders import figures_folder
-    from brace_nb.companion.ledger_pages import problems, read_rows, to_text
+    from brace_nb.companion.ledger_pages import problems, read_rows
+    from brace_nb.companion.one_row import rows_text
     from brace_nb.companion.worlds import unfold
 
     path = figures_folder(a.profile) / "claims.json"
@@ -94,7 +95,7 @@ def _claims(a) -> int:
         asked = {k: v for k in ("id", "source", "section", "kind") if (v := getattr(a, k))}
         asked = asked or "this choice"
         raise ValueError(f"the ledger has no row of {asked}; `brace-nb claims` prints all rows.")
-    print(to_text([r for r in rows if a.verdict in ("", r["verdict"])], says=True))
+    print(rows_text([r for r in rows if a.verdict in ("", r["verdict"])], a.id, path.parent))
     wrong = problems(rows) if a.check else []
     for line in wrong:
         print(f"! {line}", file=sys.stderr)
@@ -156,7 +157,7 @@ def _sweep(a) -> int:
 
 # %% ../../nbs/7_companion/12_cli.ipynb #0adee77c
 def _train(a) -> int:
-    from brace_nb.grounding import table_text, train_table
+    from brace_nb.grounding import probe_text, table_text, train_table
 
     names = "epochs", "patience", "held", "batch_size", "embed_dim", "image_size", "loss", "measure"
     options = {name: getattr(a, name) for name in (*names, "learning_rate", "label", "seed")}
@@ -165,7 +166,8 @@ def _train(a) -> int:
     except KeyboardInterrupt as end:
         said = "the same command goes on from there" if str(end) else "nothing is half-written"
         return _say(f"interrupted; {said}.", 128 + signal.SIGINT)
-    print(table_text(made.rows))
+    look = next(look for look in made.looks if look["step"] == made.best)
+    print("\n".join(filter(None, [table_text(made.rows), probe_text(look)])))
     print(f"weights of step {made.best}, embeddings (held/: of unseen rows): {made.folder}/report.html")
     print(f"embeddings of new rows: brace-nb embed NEW.csv --trained {made.folder}")
     return 0
@@ -259,7 +261,7 @@ _OPTIONS = {
     "compare": [("--only", str, "", "a part or an experiment, several with commas")],
     "claims": [
         _PROFILE,
-        ("--id", str, "", "only ids that begin so"),
+        ("--id", str, "", "only ids that begin so; one row is printed in full"),
         ("--source", str, "", "only this source: brace, sbrace, notes, thesis_2 ... thesis_7, project"),
         ("--section", str, "", "only rows of this place in the source, such as 5.9 or Table 6.8"),
         ("--kind", ["", *KINDS], "", "only rows of this kind"),
@@ -297,12 +299,7 @@ _OPTIONS = {
     ],
     "train": [
         ("table TABLE.csv", str, None, "a column for each view: texts, or paths of pictures"),
-        (
-            "--out FOLDER",
-            str,
-            "trained",
-            "for weights, embeddings, report; continues there (default: trained)",
-        ),
+        ("--out FOLDER", str, "trained", "weights, embeddings, report; goes on there (default: trained)"),
         ("--epochs N", int, 30, "most epochs to train (default: 30)"),
         ("--patience N", int, 5, "stop after N epochs without a better score (default: 5)"),
         ("--held SHARE", float, 0.1, "share held out to choose weights, and again to report on (0.1)"),
@@ -312,7 +309,7 @@ _OPTIONS = {
         ("--loss", ["pairs", "axis", "slice", "sigmoid"], "pairs", "what is contrasted (default: pairs)"),
         ("--measure NAME", str, "pairwise", "similarity of n embeddings (default: pairwise)"),
         ("--learning_rate R", float, 1e-3, "of AdamW (default: 0.001)"),
-        ("--label COLUMN", str, "label", "column of classes, used for probes only (default: label)"),
+        ("--label COLUMN", str, None, "column of classes, for probes alone (default: label, if there)"),
         ("--seed N", int, 0, "of split, weights and batches"),
         ("--anew", bool, False, "start over, whatever the folder holds"),
         ("--quiet", bool, False, "no progress bar"),

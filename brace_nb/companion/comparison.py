@@ -20,7 +20,7 @@ from .publishing import figure_files, own_bytes, saved_facts
 from .staleness import damaged, result_of
 
 # %% auto #0
-__all__ = ['committed', 'moved_cells', 'moved_values', 'Comparison', 'compare']
+__all__ = ['committed', 'moved_cells', 'moved_values', 'Comparison', 'why_nothing', 'compare']
 
 # %% ../../nbs/7_companion/09a_comparison.ipynb #3df212d5
 def committed(
@@ -160,6 +160,21 @@ def _compare_rows(found: Comparison, rows: list[dict], before: dict[str, dict], 
             verdict = row["verdict"] if same else f"{old['verdict']} is now {row['verdict']}"
             found.moved.append(f"{id}: {verdict}" + (f"; {far}" if far else ""))
 
+# %% ../../nbs/7_companion/09a_comparison.ipynb #58b6a8c0
+def _ended(chosen):
+    "Those of the experiments whose results are whole."
+    return [e for e in chosen.values() if result_of(e) and not damaged(e)]
+
+
+def why_nothing(
+    chosen: dict[str, Experiment],  # As in `compare`
+) -> str:
+    "Why there is nothing to compare."
+    if _ended(chosen):
+        return "there is no git here, or it has no committed figures"
+    names = ", ".join(chosen) if len(chosen) < 4 else f"any of {len(chosen)} experiments"
+    return f"no result of {names} here; `brace-nb figures --only {next(iter(chosen), '')}` makes one"
+
 # %% ../../nbs/7_companion/09a_comparison.ipynb #0c886f4f
 _NUMBERS = "data/numbers"
 
@@ -179,7 +194,7 @@ def compare(
     chosen: dict[str, Experiment],  # From `select`, of the profile whose figures are committed
 ) -> Comparison:
     "Compare the results of experiments that have ended with git's last commit."
-    ended = [e for e in chosen.values() if result_of(e) and not damaged(e)]
+    ended = _ended(chosen)
     figures = [(e, figure, facts) for e in ended for figure, facts in saved_facts(e).items()]
     files = [{_path(f): c for f, c in figure_files(*f3).items() if not f.endswith(".svg")} for f3 in figures]
     parts = {f"figures/{figure.split('/')[0]}/facts.json" for _, figure, _ in figures}

@@ -21,7 +21,7 @@ from ..core.files import read_json, read_yaml, write_atomic
 
 # %% auto #0
 __all__ = ['judged', 'agreed', 'load_replications', 'keep_replication', 'ledger', 'problems', 'counts', 'by_kind', 'to_text',
-           'to_page', 'to_headlines', 'to_index', 'read_rows', 'write_ledger']
+           'to_page', 'to_headlines', 'to_index', 'figures_of', 'read_rows', 'write_ledger']
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #9a3c0008
 def judged(row: dict, record: dict) -> dict:  # verdict, text, and null_text where there is a null
@@ -211,7 +211,8 @@ def _summary(rows: list[dict]) -> str:
     parts = [f"{k} ({', '.join(f'{n} {v}' for v, n in c.items())})" for k, c in by_kind(rows).items()]
     repeated = sum("same_as" in r for r in rows)
     aside = f", {repeated} of which repeat another and are counted there" if repeated else ""
-    return f"{len(rows)} rows{aside}: " + "; ".join(parts)
+    head = f"{len(rows)} row{'s' * (len(rows) != 1)}{aside}"
+    return ": ".join(filter(None, [head, "; ".join(parts)]))
 
 
 def to_text(rows: list[dict], says: bool = False) -> str:
@@ -346,8 +347,10 @@ def to_index(rows: list[dict]) -> str:
     return "\n".join([*page, ""])
 
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #ebdc60bc
-def _figures_of(folder: Path) -> dict[str, list[str]]:
-    "Id -> the published figures that are about it."
+def figures_of(
+    folder: Path,  # Of the figures
+) -> dict[str, list[str]]:  # Id -> their names
+    "The published figures that are about each row."
     found: dict[str, list[str]] = {}
     for part in read_facts(folder).values():
         for name, facts in sorted(part["figures"].items()):
@@ -364,7 +367,7 @@ def read_rows(path: Path) -> list[dict]:
 # %% ../../nbs/7_companion/04_ledger_pages.ipynb #7c1a0e44
 def _write_pages(rows: list[dict], folder: Path) -> None:
     "CLAIMS.md and a page for each source; pages of sources that are gone go too."
-    figures, sources = _figures_of(folder), list(dict.fromkeys(r["source"] for r in rows))
+    figures, sources = figures_of(folder), list(dict.fromkeys(r["source"] for r in rows))
     (folder / "claims").mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "CLAIMS.md", to_index(rows))
     for source in sources:

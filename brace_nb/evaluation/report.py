@@ -20,7 +20,7 @@ from brace_nb.evaluation.geometry import (
 )
 from .probes import linear_probe, probe_controls
 from .report_inputs import read_inputs, read_matrix
-from .retrieval import chance_recall, embedding_ranks, same_text, summarize_ranks
+from .retrieval import chance_recall, embedding_ranks, summarize_ranks
 from .similarity_index import cka, permuted_cka
 from .tuple_geometry import tuple_similarity
 from .zero_shot_classes import class_embeddings, zero_shot
@@ -47,18 +47,12 @@ def _some(n, seed):
     return np.sort(np.random.default_rng(seed).permutation(n)[:SAMPLE])
 
 # %% ../../nbs/5_evaluation/14_report.ipynb #e1fad72d
-def _inverse(relevant, columns):
-    "The `relevant` lists seen from the other side."
-    out = [[] for _ in range(columns)]
-    for row, items in enumerate(relevant):
-        for j in items:
-            out[j].append(row)
-    return out
-
-
 def _one_way(way, queries, gallery, relevant, ks):
     group, counts = f"retrieval, {way}", [len(items) for items in relevant]
-    summary = summarize_ranks(embedding_ranks(queries, gallery, relevant), ks)
+    step = max(1, 2**24 // len(gallery))  # of equal texts many are right: their lists are long
+    parts = [slice(i, i + step) for i in range(0, len(queries), step)]
+    ranks = np.concatenate([embedding_ranks(queries[p], gallery, relevant[p]) for p in parts])
+    summary = summarize_ranks(ranks, ks)
     note, rows = f"{len(queries)} queries, gallery {len(gallery)}", []
     for k in ks:
         chance = chance_recall(min(k, len(gallery)), len(gallery), counts)
@@ -67,14 +61,10 @@ def _one_way(way, queries, gallery, relevant, ks):
     return [*rows, ReportRow(group, "mean reciprocal rank", summary["MRR"])]
 
 # %% ../../nbs/5_evaluation/14_report.ipynb #a7f907c3
-def retrieval_rows(x, y, owner, captions, ks):
-    "Images to texts and back; every owner of an equal caption is right."
-    if captions is None:
-        relevant = _inverse([[i] for i in owner], len(x))
-    else:
-        relevant = same_text(captions, owner)
-    there = _one_way("image to text", x, y, relevant, ks)
-    return there + _one_way("text to image", y, x, _inverse(relevant, len(y)), ks)
+def retrieval_rows(x, y, partners, ks):
+    "Images to texts and back; `partners`: the right texts of each image, the right images of each text."
+    there = _one_way("image to text", x, y, partners[0], ks)
+    return there + _one_way("text to image", y, x, partners[1], ks)
 
 # %% ../../nbs/5_evaluation/14_report.ipynb #0976380d
 def _side_rows(name, x, seed):
@@ -225,7 +215,7 @@ def evaluate_files(
     found = read_inputs(images, texts, keys, labels, split, captions, owner)
     facts, rows, sides, x = found.facts(), [], found.sides, found.images
     if found.texts is not None:
-        rows += retrieval_rows(x, found.texts, found.owner, found.captions, ks)
+        rows += retrieval_rows(x, found.texts, found.partners(), ks)
     rows += geometry_rows(sides, found.owner, seed)
     if found.texts is not None:
         sides = {"image": x, "text": text_of_image(found.texts, found.owner, len(x))}
@@ -250,6 +240,8 @@ def report_text(
     "The report as text."
     facts = [f"{k.replace('_', ' ')}: {v}" for k, v in report["facts"].items() if v is not None]
     lines, group = [", ".join(facts)], None
+    if "texts" in report["facts"] and (report["facts"]["equal_texts"] or report["facts"]["equal_images"]):
+        lines.append("In retrieval rows that are equal to the partner count as right.")
     width = max(len(r["measure"]) for r in report["rows"])
     for r in report["rows"]:
         if r["group"] != group:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.arguments import checked, ids, labels, many, share, size, within
+from ..core.repeats import equal_partners, equal_rows
 from ..core.files import naming
 
 # %% auto #0
@@ -24,6 +25,9 @@ _COLUMNS = {  # taken without being asked for
     "captions": ("text", "texts"),
     "owner": ("owner",),
 }
+
+
+_RENAMED = {"id": "source_id", "caption": "text"}  # by `load_embeddings`; both names are known here
 
 
 def read_matrix(path, key, what):
@@ -46,7 +50,11 @@ def read_matrix(path, key, what):
             f"{path}: {len(bad)} rows of {name!r} are not finite or have no direction, "
             f"the first: {bad[:5].tolist()}. Drop what has no embedding."
         )
-    return x / length[:, None], length, {c: table.concepts[c].to_numpy() for c in table.concepts}
+    columns = {c: table.concepts[c].to_numpy() for c in table.concepts}
+    columns |= {
+        own: columns[name] for own, name in _RENAMED.items() if name in columns and own not in columns
+    }
+    return x / length[:, None], length, columns
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #256c675f
 def _entries(path):
@@ -191,6 +199,11 @@ def draw_split(
     return split
 
 # %% ../../nbs/5_evaluation/12_report_inputs.ipynb #7210f659
+def _repeats(numbers):
+    "How many rows are equal to one before them."
+    return len(numbers) - len(np.unique(numbers))
+
+
 @dataclass
 class ReportInputs:
     "Embeddings of images and texts, and what is known about their rows."
@@ -211,15 +224,25 @@ class ReportInputs:
 
     @property
     def twins(self) -> np.ndarray:  # Number of each image; equal vectors have equal numbers
-        return np.unique(self.images.astype(np.float32), axis=0, return_inverse=True)[1].ravel()
+        return equal_rows(self.images.astype(np.float32))
+
+    @property
+    def same_texts(self) -> np.ndarray:  # Number of each text; equal vectors or captions have equal numbers
+        same = [equal_rows(self.texts.astype(np.float32))]
+        return _groups(same if self.captions is None else [*same, self.captions], len(self.texts))
+
+    def partners(self):
+        "The right texts of each image, and the right images of each text."
+        asks, answers, texts = self.twins, self.same_texts, np.arange(len(self.texts))
+        there = equal_partners(asks, answers, np.stack([self.owner, texts], 1))
+        return there, equal_partners(answers, asks, np.stack([texts, self.owner], 1))
 
     def facts(self):
         "Counts of rows, dimensions and equal rows."
         facts = dict(images=len(self.images), dimensions=self.images.shape[1])
         if self.texts is not None:
-            equal = None if self.captions is None else len(self.captions) - len(set(self.captions))
-            facts |= dict(texts=len(self.texts), equal_texts=equal)
-        facts["equal_images"] = int(len(self.images) - self.twins.max() - 1)
+            facts |= dict(texts=len(self.texts), equal_texts=_repeats(self.same_texts))
+        facts["equal_images"] = _repeats(self.twins)
         return facts | dict(unit_length=bool(np.allclose(self.lengths, 1, atol=1e-3)))
 
     def draw_split(self, seed):
@@ -264,6 +287,8 @@ def read_inputs(images, texts=None, keys=(), labels=None, split=None, captions=N
     for what, wanted in (("labels", labels), ("split", split)):
         with naming(_place(wanted, columns, images)):
             setattr(found, what, read_column(what, wanted, columns, len(x), images))
+    if split is not None and found.labels is None:
+        raise ValueError(f"split {split} is for probes, which need classes; got none. Add `--labels`.")
     if text_file is not None:
         read_texts(found, text_file, keys[1] if len(keys) > 1 else None, captions, owner)
         return found

@@ -19,16 +19,27 @@ from .tuples import Tuples
 __all__ = ['read_embeddings', 'load_embeddings', 'load_embedding_shards']
 
 # %% ../../nbs/1_foundations/05_embedding_files.ipynb #4c46bae5
+def _wide(path, arrays):
+    "Floating-point columns of a table without a column of lists make one matrix, as for `open_matrix`."
+    if Path(path).suffix != ".parquet" or any(a.ndim == 2 for a in arrays.values()):
+        return arrays
+    columns = [k for k, a in arrays.items() if a.dtype.kind == "f"]
+    found = dict(embedding=np.stack([arrays[k] for k in columns], 1)) if columns else {}
+    return {k: a for k, a in arrays.items() if k not in columns} | found
+
+
 def _embedding_arrays(path, key=None):
     "All arrays of a file, and the names of those that are matrices of numbers (only `key` when given)."
-    arrays = read_arrays(path)
+    arrays = _wide(path, read_arrays(path))
     matrices = [k for k, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "fiub"]
     if key is not None and key not in matrices:
         got = f"matrices {matrices} and other arrays {[k for k in arrays if k not in matrices]}"
         raise malformed(path, f"a matrix of numbers called {key!r}", got)
     if not matrices:
-        found = {k: f"{a.dtype} {a.shape}" for k, a in arrays.items()}
-        raise malformed(path, "embeddings of shape (rows, dimensions)", found)
+        found = {k: f"{a.dtype} {a.shape}" for k, a in [*arrays.items()][:5]}
+        raise malformed(
+            path, "embeddings of shape (rows, dimensions)", f"{len(arrays)} arrays, first {found}"
+        )
     return arrays, [key] if key is not None else matrices
 
 

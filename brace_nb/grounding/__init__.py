@@ -38,7 +38,7 @@ __getattr__, __dir__, __all__ = lazy(
     study_files="read_study sweep_file sweep_parts",
     importance="factor_columns factor_importance level_correlations",
     own_table="Parts TableEncoders TrainedTable Watch embed_table load_table_encoders put_weights "
-    "report_page retrieval_rows score_of split_items table_text train_table weights_of",
+    "probe_text report_page retrieval_rows score_of split_items table_text train_table weights_of",
     view_forms="VIEW_FORMS FeatureForm PictureForm TextForm TokenForm read_aligned read_cells "
     "read_views text_tokens",
     detector_training="Detections DetectorRun detect emoji_scenes objects_of own_costs detection_scores "

@@ -20,16 +20,18 @@ from ..core.arguments import checked, number, share, size
 from ..core.arrays import as_tensor
 from ..core.files import SUMS, check_seal, check_sums, malformed, naming, reading
 from ..core.files import save_tensors, write_atomic, write_sums
+from ..core.repeats import equal_partners, equal_rows
 from ..core.training import EarlyStopping
-from ..evaluation import draw_split, ranks
+from ..evaluation import chance_recall, draw_split, ranks
 from .aligned import AlignedTuples, default_encoders
-from .looks import embed_views, pair_recall
+from .looks import embed_views
 from .n_encoders import train_encoders
 from .view_forms import VIEW_FORMS, read_cells, read_views
 
 # %% auto #0
 __all__ = ['Parts', 'split_items', 'score_of', 'Watch', 'weights_of', 'put_weights', 'retrieval_rows', 'table_text',
-           'report_page', 'TrainedTable', 'train_table', 'TableEncoders', 'load_table_encoders', 'embed_table']
+           'report_page', 'probe_text', 'TrainedTable', 'train_table', 'TableEncoders', 'load_table_encoders',
+           'embed_table']
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #2262c93b
 class Parts(NamedTuple):
@@ -57,6 +59,24 @@ def split_items(
     return Parts(*(tuples.rows(split == name) for name in ("train", "val", "test")))
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #f6140c47
+def _pair_ranks(embedded: dict, equal: dict):
+    "Of each pair of views both ways: (asks, answers, ranks, number of right answers of each query)."
+    for a, b in combinations(embedded, 2):
+        x, y = (as_tensor(embedded[k], k) for k in (a, b))
+        keep = x.isfinite().all(1) & y.isfinite().all(1)
+        scores, same = (x[keep] @ y[keep].T).numpy(), {k: equal[k][keep.numpy()] for k in (a, b)}
+        for asks, answers, cosines in ((a, b, scores), (b, a, scores.T)):
+            right = equal_partners(same[asks], same[answers])
+            yield asks, answers, ranks(cosines, right), np.array([len(r) for r in right])
+
+
+def _held_score(embedded: dict, equal: dict) -> float:
+    "`score_of` all pairs of views; cells that are equal to the partner count as right."
+    found = [rank for _, _, rank, _ in _pair_ranks(embedded, equal)]
+    both = [np.concatenate(ways) for ways in zip(found[::2], found[1::2])]
+    return score_of({f"R@{k}": float(np.mean([float((rank <= k).mean()) for rank in both])) for k in (1, 10)})
+
+
 def score_of(
     look: dict,  # With R@1 and R@10, as `train_encoders` writes it down
 ) -> float:  # 0..1, higher is better
@@ -79,7 +99,8 @@ class Watch:
 
     def more(self, encoders: dict) -> dict:
         "At each look: keep the weights when they are the best."
-        score = score_of(pair_recall(embed_views(encoders, self.choose)))
+        equal = {name: equal_rows(x) for name, x in self.choose.views.items()}
+        score = _held_score(embed_views(encoders, self.choose), equal)
         if score > self.best:
             self.best = score
             facts = self.facts | dict(score=json.dumps(score))
@@ -140,24 +161,28 @@ def retrieval_rows(
     embedded: dict,  # View -> unit embeddings (N, D); NaN where it is missing
     ks: tuple[int, ...] = (1, 10),  # List lengths
     seed: int = 0,  # Of the resampling
+    equal: dict | None = None,  # View -> numbers, equal where cells are; None: where embeddings are
 ) -> list[dict]:  # A row for each pair of views and direction
-    "Recall at K from each view to each other one, with its 95 % interval."
+    "Recall at K from each view to each other one, with its 95 % interval; what equals the partner is right."
     rows, random = [], np.random.default_rng(seed)
-    for a, b in combinations(embedded, 2):
-        x, y = (as_tensor(embedded[k], k) for k in (a, b))
-        keep = x.isfinite().all(1) & y.isfinite().all(1)
-        scores = (x[keep] @ y[keep].T).numpy()
-        for asks, answers, cosines in ((a, b, scores), (b, a, scores.T)):
-            found = ranks(cosines)
-            row = dict(asks=asks, answers=answers, items=len(found))
-            drawn = random.integers(0, len(found), size=(1000, len(found)))
-            for k in ks:
-                hits = found <= k
-                low, high = np.quantile(hits[drawn].mean(1), [0.025, 0.975])
-                row |= {f"R@{k}": float(hits.mean()), f"low@{k}": float(low), f"high@{k}": float(high)}
-                row[f"chance@{k}"] = min(1.0, k / len(found))
-            rows.append(row)
+    equal = equal or {name: equal_rows(x) for name, x in embedded.items()}
+    for asks, answers, found, right in _pair_ranks(embedded, equal):
+        row = dict(asks=asks, answers=answers, items=len(found), equal=int((right > 1).sum()))
+        drawn = random.integers(0, len(found), size=(1000, len(found)))
+        for k in ks:
+            hits, most = found <= k, min(k, len(found))
+            low, high = np.quantile(hits[drawn].mean(1), [0.025, 0.975])
+            row |= {f"R@{k}": float(hits.mean()), f"low@{k}": float(low), f"high@{k}": float(high)}
+            row[f"chance@{k}"] = chance_recall(most, len(found), right) if row["equal"] else most / len(found)
+        rows.append(row)
     return rows
+
+
+def _equal_text(rows: list[dict]) -> str:  # Empty where no cells are equal
+    "How many queries have several right answers."
+    told = [f"{r['equal']} of {r['items']} from {r['asks']} to {r['answers']}" for r in rows if r["equal"]]
+    said = "Items with several right answers, since cells equal to their own count as right"
+    return f"{said}: {', '.join(told)}. In training such cells were pushed apart." if told else ""
 
 
 def _percent(row: dict, k: int) -> str:
@@ -175,7 +200,7 @@ def table_text(
         f"{100 * r['chance@10']:>10.0f} %"
         for r in rows
     ]
-    return "\n".join([head, *lines])
+    return "\n".join(filter(None, [head, *lines, _equal_text(rows)]))
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #515266f4
 def _curves(history: list[dict], looks: list[dict], best: int) -> str:
@@ -228,6 +253,14 @@ def report_page(
     )
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #0ea7cc08
+def probe_text(
+    look: dict,  # As `train_encoders` writes it down
+) -> str:  # Empty where there are no classes
+    "How many classes a linear probe of each view tells."
+    told = ", ".join(f"{k[6:]} {100 * v:.0f} %" for k, v in look.items() if k.startswith("probe "))
+    return told and f"Classes of the items that chose the weights, by a linear probe: {told}."
+
+
 class TrainedTable(NamedTuple):
     "What a training on a table made."
 
@@ -263,7 +296,7 @@ def train_table(
     loss: str = "pairs",  # Of `train_encoders`
     measure: str = "pairwise",  # Of `train_encoders`
     learning_rate: float = 1e-3,
-    label: str = "label",  # Column of the classes
+    label: str | None = None,  # Column of the classes, for probes; None: `label`, where there is one
     seed: int = 0,  # Of the draw, the weights and the batches
     resume: bool = True,  # Go on with what the folder holds?
     progress: bool = True,  # Show a bar
@@ -289,16 +322,17 @@ def train_table(
 def _finish(tuples, forms, parts, trained, watch, how, folder) -> TrainedTable:
     "Best weights back, embeddings and report written."
     looks = trained.looks
-    best = max(looks, key=lambda look: (look["score"], -look["step"]))["step"]
+    chosen = max(looks, key=lambda look: (look["score"], -look["step"]))
     put_weights(trained.encoders, watch.path)
     files = _write_views(embed_views(trained.encoders, tuples), folder)
     unseen = embed_views(trained.encoders, parts.report)
     files += [f"held/{name}" for name in _write_views(unseen, folder / "held")]
-    rows = retrieval_rows(unseen)
+    rows = retrieval_rows(unseen, equal={name: equal_rows(x) for name, x in parts.report.views.items()})
     about = _about(parts, forms, how["batch_size"], looks[-1]["step"], how["steps"])
-    write_atomic(folder / "report.html", report_page(about, rows, trained.history, looks, best))
+    about = " ".join(filter(None, [about, probe_text(chosen), _equal_text(rows)]))
+    write_atomic(folder / "report.html", report_page(about, rows, trained.history, looks, chosen["step"]))
     write_sums(folder, [_BEST, "report.html", *files])
-    return TrainedTable(trained.encoders, rows, looks, best, folder)
+    return TrainedTable(trained.encoders, rows, looks, chosen["step"], folder)
 
 # %% ../../nbs/6_grounding/18_own_table.ipynb #d81b40c2
 class _Rows(NamedTuple):

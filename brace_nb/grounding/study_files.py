@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.arguments import checked, count, share, size, text
+from ..core.arguments import checked, count, one_of, share, size, text
 from ..core.files import existing_file, malformed, naming, read_yaml, write_atomic
+from ..core.training import PRECISIONS
+from ..ndim import KINDS, MEASURES
 from .aligned import default_encoders
 from .n_encoders import train_encoders
 from .sweeps import Study, StudyStore, run_outcomes, sweep
@@ -24,6 +27,22 @@ from .view_forms import read_aligned
 
 # %% auto #0
 __all__ = ['read_study', 'sweep_file', 'sweep_parts']
+
+# %% ../../nbs/6_grounding/16a_study_files.ipynb #16a0c001
+def _choices(values):
+    "What a factor or a fixed value may be."
+    return (
+        [*values.values()] if isinstance(values, dict) else values if isinstance(values, list) else [values]
+    )
+
+
+def _check_numbers(name, values):
+    "YAML takes a number without a point or without the sign of its power, such as 3e-4, for text."
+    for value in filter(lambda v: isinstance(v, str), _choices(values)):
+        if found := re.fullmatch(r"([+-]?\d+)(\.\d*)?e([+-]?)(\d+)", value, re.I):
+            whole, part, sign, power = found.groups()
+            cure = f"{whole}{part or '.0'}e{sign or '+'}{power}"
+            raise ValueError(f"{name!r} must be numbers, and YAML reads {value} as text; write {cure}.")
 
 # %% ../../nbs/6_grounding/16a_study_files.ipynb #28455d96
 _KNOWN = ("factors", "runs", "fixed", "data", "metric", "sampler", "seed")
@@ -42,6 +61,9 @@ def read_study(
     if unknown or "factors" not in content:
         raise malformed(path, f"some of {', '.join(_KNOWN)}, and `factors`", unknown or "no such table")
     with naming(path):
+        for part in (content["factors"], content.get("fixed")):
+            for name, values in part.items() if isinstance(part, dict) else ():
+                _check_numbers(name, values)
         study = Study(**content)
         _check_arguments(study)
         _check_data(study.data)
@@ -61,8 +83,11 @@ def _check_data(data):
         text(file, f"the file of the view {name!r}")
 
 
+_NAMES = dict(loss=one_of(KINDS), measure=one_of(MEASURES), precision=one_of(PRECISIONS))
+
+
 def _check_arguments(study):
-    "Errors for names that no part of a training takes."
+    "Errors for names and words that no part of a training takes."
     known = {"layers", "width", "views", "regions", "weights", "label_smoothing", "labels", "shrink"}
     for call in (train_encoders, TupleObjective):
         known |= set(inspect.signature(call).parameters)
@@ -71,6 +96,9 @@ def _check_arguments(study):
         given - (known - {"tuples", "encoders", "held", "folder", "more", "stop", "change", "options"})
     ):
         raise ValueError(f"factors and fixed values must be arguments of `train_encoders`; got {wrong}.")
+    for name, rule in _NAMES.items():
+        for value in _choices((study.factors | study.fixed).get(name, [])):
+            rule(value, f"the choices of {name!r}")
 
 # %% ../../nbs/6_grounding/16a_study_files.ipynb #cea94061
 def _data_of(study, folder):
@@ -79,7 +107,7 @@ def _data_of(study, folder):
 
     d = study.data
     source = folder / d["table"] if "table" in d else {k: folder / v for k, v in d["views"].items()}
-    tuples = read_aligned(source, d.get("image_size", 32), d.get("label", "label"))
+    tuples = read_aligned(source, d.get("image_size", 32), d.get("label"))
     if "labels" in d:
         path = existing_file(folder / d["labels"], "the class of each row as .npy")
         tuples.labels = np.load(path, allow_pickle=False)

@@ -157,7 +157,7 @@ def _form_of(name, x, cells, image_size):
 def read_views(
     source,  # As in `read_aligned`
     image_size: int = 32,  # Side of pictures, pixels
-    label: str = "label",  # Column of the classes, where the table has it
+    label: str | None = None,  # Column of the classes; None: `label`, where the table has it
 ) -> tuple:  # `AlignedTuples`, and view -> its form
     "Aligned tuples from your own files, and how each view was read."
     if isinstance(source, dict):
@@ -165,7 +165,9 @@ def read_views(
         return tuples, {n: _form_of(n, x, None, image_size) for n, x in tuples.views.items()}
     path = existing_file(Path(source), "a .csv with a column of picture paths and columns of captions")
     columns = read_cells(path)
-    labels = columns.pop(label, None)
+    if label is not None and label not in columns:
+        raise ValueError(f"{path} has no column {label!r} of classes (--label); it has {list(columns)}.")
+    labels = columns.pop(label or "label", None)
     if len(columns) < 2 or not all(columns.values()):
         raise malformed(path, "two columns at least (paths of pictures, captions) and a row", list(columns))
     forms = {name: _form_of(name, None, cells, image_size) for name, cells in columns.items()}
@@ -178,7 +180,7 @@ def read_views(
 def read_aligned(
     source,  # A .csv of paths and captions, or {name of a view: embedding file}
     image_size: int = 32,  # Side of pictures, pixels
-    label: str = "label",  # Column of the classes, where the table has it
+    label: str | None = None,  # Column of the classes; None: `label`, where the table has it
 ) -> AlignedTuples:
     "Aligned tuples from your own files."
     return read_views(source, image_size, label)[0]
