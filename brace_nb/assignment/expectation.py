@@ -52,7 +52,7 @@ def expectation_loss(
     scores: Tensor,  # Similarities, shape (..., n, n); matching pairs are on the diagonal
     kind: str = "longest",  # "longest": E[longest loop]; "sum": E[sum of squared loop lengths]
     temperature: float = 1.0,  # Of the softmax
-) -> Tensor:  # In parts of its largest value, shape (...); least when every item is sure of itself
+) -> Tensor:  # Expectation over n ("sum": over n^2), shape (...); least when every item is sure of itself
     "Expected loops of a permutation with as many fixed points as the scores expect (thesis 6.7.1.3-6.7.1.4)."
     check_finite(scores, "scores")
     n = scores.shape[-1]

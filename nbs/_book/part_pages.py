@@ -29,7 +29,7 @@ WITHOUT_FUNCTIONS = ("as_printed", "paper")  # Nobody imports from them
 
 
 def is_machinery(path: Path) -> bool:
-    "Can a reader skip it?"
+    "Has it a letter after its number? Most of these a reader can skip."
     return bool(re.match(r"\d\d[a-z]_", path.name))
 
 
@@ -61,7 +61,12 @@ def parts() -> None:
             page += ["## Lessons", "", "In this order; a lesson is also the source of a module.", ""]
             page += [*(entry(p) for p in row if not is_machinery(p)), ""]
         if machinery := [p for p in row if is_machinery(p)]:
-            page += ["Machinery that a reader can skip:", "", *(entry(p) for p in machinery), ""]
+            page += [
+                "Details of these lessons; most are machinery that a reader can skip:",
+                "",
+                *(entry(p) for p in machinery),
+                "",
+            ]
         if mine:
             page += ["## Experiments", "", "One question each; together they make every figure.", ""]
             page += raw('<div class="thumbs">', *(thumbnail(p, facts.get(part, {})) for p in mine), "</div>")
