@@ -445,7 +445,6 @@ LEFT_OUT = {
         "ArrayRule array booleans finite floats function ids integers labels list_of many one_of": "rules",
         "tensor tensors text within": "rules; the other parts are called with what they refuse",
         "broadcast one_type parallel_map weights_from": "take what the parts have checked",
-        "equal_partners equal_rows": "parts of reports, which check what they read",
         "checked expect_fail like deferred_interrupt thread_count": "no argument of a caller's data",
         "in_precision memory_told mixed_precision_on rows_by_memory": "no argument of a caller's data",
         "train": "trains; its arguments are functions",

@@ -29,7 +29,6 @@ __getattr__, __dir__, __all__ = lazy(
     "tensor tensors text whole within",
     arrays="as_array as_generator broadcast like normalize one_type random_rotation rows widen",
     demo="expect_fail",
-    repeats="equal_partners equal_rows",
     extras="EXTRAS extra_of install_words tell_extras",
     files="atomic_path check_expansion check_seal check_sums existing_file file_digest malformed naming "
     "printable read_json read_yaml reading save_tensors write_atomic write_sums",
