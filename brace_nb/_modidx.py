@@ -3388,8 +3388,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                            'brace_nb/evaluation/tokens.py'),
                                             'brace_nb.evaluation.tokens._agreement': ( '5_evaluation/tokens.html#_agreement',
                                                                                        'brace_nb/evaluation/tokens.py'),
-                                            'brace_nb.evaluation.tokens._members': ( '5_evaluation/tokens.html#_members',
-                                                                                     'brace_nb/evaluation/tokens.py'),
                                             'brace_nb.evaluation.tokens._rank_correlation': ( '5_evaluation/tokens.html#_rank_correlation',
                                                                                               'brace_nb/evaluation/tokens.py'),
                                             'brace_nb.evaluation.tokens._sets': ( '5_evaluation/tokens.html#_sets',

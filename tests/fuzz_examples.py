@@ -465,6 +465,7 @@ LEFT_OUT = {
         "batch_by_memory embed_pictures embed_texts fast_inference": "models",
         "build_encoder build_towers encode_tokens import_open_clip make_optimizer tuple_loss": "models",
         "train_encoder train_objective training_ids": "train, or need a data set",
+        "with_statistics": "takes an encoder",
     },
     "codes": {
         "embed_raw raw_items user_embeddings": "files",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core import as_tensor
-from ..core.arguments import array, checked, finite, ids, many, one_of, share, size, within
+from ..core.arguments import array, checked, finite, ids, labels, many, one_of, share, size, within
 from ..core.registry import Entry, Registry
 
 # %% auto #0
@@ -160,19 +160,7 @@ def _rank_correlation(a, b):
     return np.divide((a * b).sum(-1), scale, out=np.zeros_like(scale), where=scale > 0)
 
 
-def _members(groups, runs):
-    "The runs of each group."
-    groups = np.asarray(groups)
-    named = np.unique(groups)
-    if groups.shape != (runs,) or len(named) < 2:
-        raise ValueError(
-            f"groups must name at least two groups, one for each of {runs} runs; got {len(named)} in an "
-            f"array of shape {groups.shape}."
-        )
-    return [np.flatnonzero(groups == g) for g in named]
-
-
-@checked(x=finite("R>3"), y=finite("R>3"), resamples=size, level=share)
+@checked(x=finite("R>3"), y=finite("R>3"), resamples=size, level=share, groups=labels("R"))
 def spearman_interval(
     x,
     y,  # One value a run
@@ -196,8 +184,9 @@ def spearman_interval(
         pick = rng.integers(0, len(x), (resamples, len(x)))
         low, high = np.quantile(_rank_correlation(x[pick], y[pick]), ends)
         return rho, float(low), float(high)
-    members = _members(groups, len(x))
-    k = len(members)
+    members = [np.flatnonzero(np.asarray(groups) == g) for g in np.unique(groups)]
+    if (k := len(members)) < 2:
+        raise ValueError("groups must name at least two groups; all runs belong to one.")
     drawn = [np.concatenate([members[g] for g in d]) for d in rng.integers(0, k, (resamples, k))]
     low, high = np.quantile([_rank_correlation(x[rows], y[rows]) for rows in drawn], ends)
     wider = student.ppf(ends[1], k - 1) / norm.ppf(ends[1]) * np.sqrt(k / (k - 1))
