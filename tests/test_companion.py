@@ -495,7 +495,14 @@ def test_times_are_published_when_the_code_is_new_or_somebody_asks(project, monk
     assert "1" in shown.read_text()
     publish(finished(project, "p/e", second, timed=True, code="b"))
     assert "2" in shown.read_text()
+    denied = finished(project, "p/e", first, timed=True, code="b", faults=["the numbers deny 'a is faster'"])
+    assert (
+        publishing.refused(denied, publishing.saved_facts(denied)) == []
+    )  # another machine; the committed ones stay
     monkeypatch.setenv("RETIME", "1")
+    assert publishing.refused(denied, publishing.saved_facts(denied)) == [
+        "p/fig: the numbers deny 'a is faster'"
+    ]
     publish(finished(project, "p/e", first, timed=True, code="b"))
     assert "1" in shown.read_text()
 

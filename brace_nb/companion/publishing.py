@@ -155,8 +155,8 @@ def refused(
     experiment: Experiment, saved: dict[str, dict]
 ) -> list[str]:  # "part/name: what is wrong with it"
     "Figures that contradict their numbers or cannot be read; nothing of their run is published."
-    if experiment.profile != "cpu" or stays_apart(experiment):
-        return []
+    if experiment.profile != "cpu" or stays_apart(experiment) or keeps_times(experiment, saved):
+        return []  # committed times stay, whatever those of another machine say
     return [f"{figure}: {fault}" for figure, facts in saved.items() for fault in facts["faults"]]
 
 # %% ../../nbs/7_companion/09_publishing.ipynb #a23e6408
@@ -168,7 +168,7 @@ def publish(experiment: Experiment) -> list[str]:  # Files that changed
             f"the results of {experiment.name} are not whole: {'; '.join(faults)}. Run it again."
         )
     saved, changed = saved_facts(experiment), []
-    if stays_apart(experiment) or refused(experiment, saved) or keeps_times(experiment, saved):
+    if stays_apart(experiment) or keeps_times(experiment, saved) or refused(experiment, saved):
         return []
     for figure, facts in saved.items():
         for file, content in figure_files(experiment, figure, facts).items():
