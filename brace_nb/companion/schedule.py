@@ -145,6 +145,5 @@ def remember_minutes(what: str, seconds: float) -> None:
     "Write into `figures/minutes.json` how long something took, and where."
     path = root() / "figures/minutes.json"
     known = read_json(path, "Restore it with git, or delete it.", {...: dict}) if path.exists() else {}
-    taken = dict(seconds=round(seconds, 1), processor=processor(), cores=os.cpu_count())
-    known[what] = known.get(what, {}) | dict(now=taken)
+    known[what] = dict(seconds=round(seconds, 1), processor=processor(), cores=os.cpu_count())
     write_atomic(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
