@@ -207,6 +207,18 @@ def test_what_is_held_out_is_not_learned_from(tmp_path):
     assert first["held_out"] == 15 and (one.encode_images(images) == two.encode_images(images)).all()
 
 
+def test_a_picture_that_stands_in_several_rows_is_on_one_side(tmp_path):
+    "Texts that have nothing to do with the pictures are found no better than by lot, whatever was learned."
+    rng, about = np.random.default_rng(0), np.repeat(np.arange(120), 5)
+    pictures, texts = rng.normal(size=(2, 120, 32)).astype("f4")
+    told = texts[about] + 0.05 * rng.normal(size=(600, 32)).astype("f4")
+    files = write(tmp_path, ".npy", images=pictures[about], texts=told)
+    report = encode_files(*files, tmp_path / "out", preset="best", bits=64, epochs=0, held=0.4)
+    found = {row["what"]: row["R@1"] for row in report["rows"]}
+    assert report["held_out"] == 48 and report["learned_from"] == 360  # pictures, and rows of the others
+    assert found["best, floats ask"] < 15  # 93 where copies stand on both sides
+
+
 def test_several_captions_a_picture(tmp_path):
     images, texts = views()
     twice, owner = np.concatenate([texts, texts + 0.1]), np.tile(np.arange(150), 2)
@@ -268,7 +280,7 @@ def faults(folder):
     (folder / "empty.txt").write_text("")
     (folder / "owner.txt").write_text("0\n1\nx\n")
     (folder / "words.csv").write_text("nothing")
-    yield "same.npy t.npy --bits 16".split(), "constant features"
+    yield "same.npy t.npy --bits 16".split(), "of 1 different rows"
     yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite in float32; rows [3]"
     yield "i.npy short.npy --bits 16".split(), "150 images and 99 texts"
     yield "i.npy slim.npy --bits 16".split(), "preset 'post'"

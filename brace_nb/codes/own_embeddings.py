@@ -54,18 +54,19 @@ _MOST_HELD = 5000  # similarities are computed at once
 _MOST_LEARNED = 50_000  # pairs or rows, about 200 for each of the 256 centers of a byte
 
 
-def _split(pairs, held, seed):
-    "Pairs (P, 2) to learn from, and one pair a picture to measure with."
-    used = np.unique(pairs[:, 0])
+def _split(pairs, held, seed, pictures):
+    "Pairs (P, 2) to learn from, and one pair a picture to measure with; `pictures`: numbers of equal rows."
+    shown = pictures[pairs[:, 0]]
+    used = np.unique(shown)
     count = min(_MOST_HELD, round(held * len(used)))
     if not 0 < held < 1 or count < 2 or len(used) - count < 2:
         raise ValueError(
             "`held`, between 0 and 1, must leave two rows to measure with and two to learn from; "
-            f"got {held} of {len(used)} rows."
+            f"got {held} of {len(used)} different rows."
         )
     away = np.random.default_rng(seed).permutation(used)[:count]
-    taken = np.isin(pairs[:, 0], away)
-    first = np.unique(pairs[taken][:, 0], return_index=True)[1]
+    taken = np.isin(shown, away)
+    first = np.unique(shown[taken], return_index=True)[1]
     return pairs[~taken], pairs[taken][first]
 
 
@@ -244,7 +245,7 @@ def _choice(x, y, same, learned, ways, options, one):
     "What queries of floats find by each way on a tenth of the rows to learn from, %; the mean of the draws."
     found = {name: [] for name in ways}
     for draw in range(1, 1 + min(_MOST_DRAWS, -(-_ENOUGH // max(2, len(learned) // 10)))):
-        inner, choice = _split(learned, 0.1, options["seed"] + draw)
+        inner, choice = _split(learned, 0.1, options["seed"] + draw, same[0])
         a, b = (np.asarray(side[rows], np.float32) for side, rows in zip((x, y), choice.T))
         k, near = (1, None) if not one else (min(10, len(choice) - 1), _first(_unit(a) @ _unit(a).T, 10))
         for name, model in _encoders(ways, options, x, y, inner).items():
@@ -255,7 +256,7 @@ def _choice(x, y, same, learned, ways, options, one):
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #0e1b0003
 def _made(x, y, same, pairs, ways, options, one, held, form, ks):
     "The best encoder, fitted, and the report."
-    rest, measured = _split(pairs, held, options["seed"])
+    rest, measured = _split(pairs, held, options["seed"], same[0])
     _check_lists(ks, len(measured), one)
     learned = _drawn(rest, options["seed"])
     _check_size(x.shape[1], learned, options.get("dim", 256))
