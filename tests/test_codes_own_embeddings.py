@@ -298,7 +298,7 @@ def faults(folder):
     yield "i.npy t.npy --preset sign --bits 16 --active 4".split(), "preset sign has half of its bits active"
     yield "i.npy zero.npy --bits 16".split(), "zero.npy: embeddings must be directions, not 0; rows [2]"
     yield "big.npy t.npy --bits 16".split(), "big.npy: embeddings must be finite in float32; rows [1]"
-    yield "one.npy --bits 16".split(), "got 0.1 of 1 rows"
+    yield "one.npy --bits 16".split(), "got 0.1 of 1 different rows"
     yield "empty.txt".split(), "got an empty file"
     yield "i.npy t.npy --bits 16 --form other".split(), "form must be one of packed, indices, tokens"
     yield "i.npy t.npy --bits 16 --owner owner.txt".split(), "owner.txt: owners are whole numbers"
