@@ -280,7 +280,7 @@ def faults(folder):
     (folder / "empty.txt").write_text("")
     (folder / "owner.txt").write_text("0\n1\nx\n")
     (folder / "words.csv").write_text("nothing")
-    yield "same.npy t.npy --bits 16".split(), "of 1 different rows"
+    yield "same.npy t.npy --bits 16".split(), "1 of them different"
     yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite in float32; rows [3]"
     yield "i.npy short.npy --bits 16".split(), "150 images and 99 texts"
     yield "i.npy slim.npy --bits 16".split(), "preset 'post'"
@@ -298,7 +298,7 @@ def faults(folder):
     yield "i.npy t.npy --preset sign --bits 16 --active 4".split(), "preset sign has half of its bits active"
     yield "i.npy zero.npy --bits 16".split(), "zero.npy: embeddings must be directions, not 0; rows [2]"
     yield "big.npy t.npy --bits 16".split(), "big.npy: embeddings must be finite in float32; rows [1]"
-    yield "one.npy --bits 16".split(), "got 0.1 of 1 different rows"
+    yield "one.npy --bits 16".split(), "got 0.1 of 1 rows"
     yield "empty.txt".split(), "got an empty file"
     yield "i.npy t.npy --bits 16 --form other".split(), "form must be one of packed, indices, tokens"
     yield "i.npy t.npy --bits 16 --owner owner.txt".split(), "owner.txt: owners are whole numbers"

@@ -62,7 +62,7 @@ def _split(pairs, held, seed, pictures):
     if not 0 < held < 1 or count < 2 or len(used) - count < 2:
         raise ValueError(
             "`held`, between 0 and 1, must leave two rows to measure with and two to learn from; "
-            f"got {held} of {len(used)} different rows."
+            f"got {held} of {len(pairs)} rows, {len(used)} of them different."
         )
     away = np.random.default_rng(seed).permutation(used)[:count]
     taken = np.isin(shown, away)
