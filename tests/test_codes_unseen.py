@@ -25,9 +25,14 @@ def test_hits_in_plain_loops(queries, items, k, seed):
     rows = random.integers(0, items, queries)
     expected = []
     for q, own in enumerate(rows):
-        ranks = [sum(1 for v in scores[q] if v >= scores[q][own]) for scores in (forward, backward)]
-        expected.append(sum(50.0 for rank in ranks if rank <= k))
-    assert partner_hits(forward, backward, rows, k).tolist() == expected
+        hit = 0.0
+        for scores in (forward, backward):
+            better = sum(1 for v in scores[q] if v > scores[q][own])
+            tied = sum(1 for v in scores[q] if v == scores[q][own])  # the partner is one of them
+            places = range(better + 1, better + tied + 1)  # which it takes with equal chance
+            hit += 50.0 * sum(1 for place in places if place <= k) / tied
+        expected.append(hit)
+    assert partner_hits(forward, backward, rows, k) == pytest.approx(expected)
 
 
 def test_bad_rows_and_the_interval():
@@ -70,8 +75,8 @@ def test_candidates_find_unseen_partners(name, model):
         hits = encoder_hits(model, w, floats)
         assert hits.shape == (30,) and hits.mean() > 15
     every = UnseenPairs(**vars(w) | dict(asked=np.arange(60)))
-    assert encoder_hits(model, every).mean() == pytest.approx(100 * model.recall(*w.test))
-    assert encoder_hits(model, every, True).mean() == pytest.approx(100 * model.recall(*w.test, floats=True))
+    for floats in (False, True):  # there a tie is a miss
+        assert encoder_hits(model, every, floats).mean() >= 100 * model.recall(*w.test, floats=floats) - 1e-4
 
 
 def test_gloss_pairs_come_from_a_file(tmp_path):

@@ -72,14 +72,15 @@ def partner_hits(
     rows: np.ndarray,  # The partner's row of each query (Q,)
     k: int = 1,  # Found within the first k
 ) -> np.ndarray:  # In %, mean of both directions, (Q,)
-    "Is each query's partner among the k nearest?"
+    "Is each query's partner among the k nearest? Of those that tie any comes first with equal chance."
     rows = np.asarray(rows)
     if len(rows) and not 0 <= rows.min() <= rows.max() < np.shape(forward)[1]:
         raise ValueError(f"rows must be in 0..{np.shape(forward)[1] - 1}; got {rows.min()} to {rows.max()}.")
     found = np.zeros(len(rows))
     for scores in map(np.asarray, (forward, backward)):
-        own = scores[np.arange(len(rows)), rows]
-        found += 50.0 * ((scores >= own[:, None]).sum(1) <= k)
+        own = scores[np.arange(len(rows)), rows][:, None]
+        better, equal = (scores > own).sum(1), (scores == own).sum(1)
+        found += 50.0 * np.clip((k - better) / equal, 0, 1)
     return found
 
 
@@ -103,7 +104,7 @@ def encoder_hits(
     world: UnseenPairs,
     floats: bool = False,  # Queries stay float; else codes ask codes
 ) -> np.ndarray:  # In %, (Q,)
-    "Hits of the test's asking rows."
+    "Hits of the test's asking rows, as in `partner_hits`."
     (x, y), rows = world.test, world.asked
     a, b = model.encode_images(x), model.encode_texts(y)
     if floats:
