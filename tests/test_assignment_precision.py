@@ -216,6 +216,9 @@ def test_legacy_batch_matcher_is_the_loop_with_its_lookup(boolean, selected):
         x = np.random.default_rng(seed).integers(1, 6, (3, 8, 6)).astype(np.float32)
         found = legacy_match_batch(torch.from_numpy(x), boolean).numpy()
         assert np.array_equal(found, np.stack([plain_batch_matcher(m, selected) for m in x]))
+        signed = x - 3  # of negative scores all that are not cleared count
+        counted = legacy_match_batch(torch.from_numpy(signed), boolean, negative=True).numpy()
+        assert np.array_equal(counted, np.stack([plain_batch_matcher(m, selected) for m in signed]))
     with pytest.raises(ValueError, match="two cells"):
         legacy_match_batch(torch.zeros(1, 5, 1))
 

@@ -89,8 +89,9 @@ def legacy_greedy_delta(
 
 # %% ../../nbs/8_as_printed/04_assignment.ipynb #2eb6fd34
 def legacy_match_batch(
-    x: Tensor,  # Scores >= 0 of one image, shape (B, queries, annotations), two of each at least
+    x: Tensor,  # Scores of one image, shape (B, queries, annotations), two of each at least
     boolean: bool = False,  # Read the lookup as a mask, as it was meant?
+    negative: bool = False,  # Take every negative score for an assignment, as the code does, or its marks?
 ) -> Tensor:  # 0/1, shape (B, queries, annotations): may lack columns and use rows twice
     "The batch matcher of the thesis's code, for study: its row mask is made of integers (Table 6.3)."
     if min(x.shape[-2:]) < 2:
@@ -103,7 +104,7 @@ def legacy_match_batch(
         s[each, :, j] = 0
         s[each, i, own] = 0
         s[each, i, j] = mark
-    return s == mark  # the code: s < 0
+    return s < 0 if negative else s == mark
 
 # %% ../../nbs/8_as_printed/04_assignment.ipynb #ec1c1686
 def legacy_cycle_count(
