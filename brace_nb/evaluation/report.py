@@ -21,7 +21,7 @@ from brace_nb.evaluation.geometry import (
 from .probes import linear_probe, probe_controls
 from .report_inputs import read_inputs, read_matrix
 from .retrieval import chance_recall, embedding_ranks, summarize_ranks
-from .similarity_index import cka, permuted_cka
+from .similarity_index import cka, null_sd, permuted_cka
 from .tuple_geometry import tuple_similarity
 from .zero_shot_classes import class_embeddings, zero_shot
 
@@ -43,8 +43,8 @@ class ReportRow(NamedTuple):
     note: str = ""
 
 
-def _some(n, seed):
-    return np.sort(np.random.default_rng(seed).permutation(n)[:SAMPLE])
+def _some(n, seed, count=SAMPLE):
+    return np.sort(np.random.default_rng(seed).permutation(n)[:count])
 
 # %% ../../nbs/5_evaluation/14_report.ipynb #e1fad72d
 def _one_way(way, queries, gallery, relevant, ks):
@@ -126,7 +126,7 @@ def cka_rows(name, x, y, seed, permutations=100):
     "CKA of two matrices with the same rows."
     if len(x) < 4:
         return [ReportRow("CKA", name, np.nan, None, f"needs at least 4 images; got {len(x)}")]
-    pick = _some(len(x), seed)[:1000] if len(x) > SAMPLE else np.arange(len(x))
+    pick = _some(len(x), seed, 1000) if len(x) > SAMPLE else np.arange(len(x))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an undefined value is said in the note
         value = float(cka(x, y))
@@ -134,7 +134,7 @@ def cka_rows(name, x, y, seed, permutations=100):
         return [ReportRow("CKA", name, np.nan, None, "undefined: one side has no structure")]
     null = permuted_cka(x[pick], y[pick], permutations, seed)
     what = f"unbiased, {len(x)} images; reference: mean of {permutations} permutations of the rows"
-    note = f"{what}, sd {null.std():.2g}"
+    note = f"{what}, sd {null_sd(len(x)):.2g}"
     return [ReportRow("CKA", name, value, float(null.mean()), note)]
 
 # %% ../../nbs/5_evaluation/14_report.ipynb #36e69bfe
