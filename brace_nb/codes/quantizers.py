@@ -244,10 +244,10 @@ class AdditiveQuantizer(_Quantizer):
         x = np.ascontiguousarray(given, np.float32)
         first = ProductQuantizer(self.pieces, seed=self.seed).fit(x)
         codes, random = first.encode(x), np.random.default_rng(self.seed)
-        spread = x.std(0, dtype=np.float64) / self.pieces / 2
         for step in range(self.steps):
             centers, left = _fitted_centers(x, codes), 1 - (step + 1) / self.steps
-            centers += random.normal(size=centers.shape) * spread * left**0.5
+            missed = (x - sums_of_centers(codes, centers)).std(0) / self.pieces
+            centers += random.normal(size=centers.shape) * missed * left**0.5
             codes = nearest_sums(x, centers.astype(np.float32), self.rounds, codes)
         self.centers = _fitted_centers(x, codes).astype(np.float32)
         self._saw(given)
