@@ -138,6 +138,12 @@ def quantizer():
     return ProductQuantizer(2, steps=1).fit(MANY_ROWS)
 
 
+def additive():
+    from brace_nb.codes import AdditiveQuantizer
+
+    return AdditiveQuantizer(2, steps=1).fit(MANY_ROWS)
+
+
 def principal():
     from brace_nb.codes import PrincipalBytes
 
@@ -416,6 +422,21 @@ CLASSES = {
                 turned=dict(x=ROWS),
             ),
         ),
+        AdditiveQuantizer=(
+            additive,
+            dict(
+                __init__=dict(pieces=2, seed=0, steps=1),
+                decode=dict(codes=np.array([[1, 2], [3, 4]], np.uint8)),
+                encode=dict(x=ROWS),
+                fit=dict(x=MANY_ROWS),
+                fit_transform=dict(X=MANY_ROWS),
+                restored=dict(x=ROWS),
+                set_output=dict(transform="pandas"),
+                set_params=dict(pieces=1, seed=1),
+                transform=dict(X=ROWS),
+                turned=dict(x=ROWS),
+            ),
+        ),
         ProductQuantizer=(
             quantizer,
             dict(
@@ -556,6 +577,7 @@ LEFT_OUT = {
         "CodeEncoder.common": "needs a `RotationStart`: tests/test_codes_rotation.py",
         "CodeEncoder.load CodeEncoder.save CodeIndex.load CodeIndex.save EmojiEmbeddings": "files",
         "CodeEncoder.get_feature_names_out PrincipalBytes.get_feature_names_out": "ignores its argument",
+        "AdditiveQuantizer.get_feature_names_out": "ignores its argument",
         "ProductQuantizer.get_feature_names_out": "ignores its argument",
         "CodeStatistics FittedCode.__init__ UnseenPairs": "results",
         "RandomStart.empty RandomStart.first": "called by `CodeEncoder.fit`",

@@ -103,7 +103,7 @@ def six_layers(device, precision="float32", runs=(dict(kind="v3"), dict(kind="ce
 
 
 def heads(device, precision="float32", preset="post", **changes):
-    rows = 300 if preset == "pq" else 60  # a byte has 256 centers
+    rows = 300 if preset in ("pq", "additive") else 60  # a byte has 256 centers
     x, y = drawn(rows, 12).numpy(), drawn(rows, 12, seed=1).numpy()
     how = dict(dim=16, epochs=2, batch_size=20, device=device, precision=precision) | changes
     model = CodeEncoder.preset(preset, **how).fit(x, y)

@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from brace_nb.codes import CodeEncoder, PrincipalBytes, ProductQuantizer
+from brace_nb.codes import AdditiveQuantizer, CodeEncoder, PrincipalBytes, ProductQuantizer
 
 EARLY = "the house refuses a bad option where it is set, not at the next fit"
 NAMES = "attributes after fit have names without an underscore, which saved files and lessons use"
@@ -39,9 +39,10 @@ def test_the_checks_of_scikit_learn(estimator):
     assert sum(r["status"] == "passed" for r in results) >= 38
 
 
-def test_product_quantization_fails_only_for_want_of_rows():
+@pytest.mark.parametrize("kind", [ProductQuantizer, AdditiveQuantizer])
+def test_centers_fail_only_for_want_of_rows(kind):
     others = EXCEPTIONS["PrincipalBytes"].keys()
-    for r in check_estimator(ProductQuantizer(1), on_fail=None):
+    for r in check_estimator(kind(1), on_fail=None):
         if r["status"] == "failed" and r["check_name"] not in others:
             told = [str(e) for e in (r["exception"], r["exception"].__cause__, r["exception"].__context__)]
             assert any("at least 256 rows" in t for t in told), (r["check_name"], told)
@@ -52,7 +53,8 @@ def rows(n=300, features=8):
 
 
 @pytest.mark.parametrize(
-    "estimator, width", [(CodeEncoder(dim=8), 8), (PrincipalBytes(2), 2), (ProductQuantizer(2), 2)]
+    "estimator, width",
+    [(CodeEncoder(dim=8), 8), (PrincipalBytes(2), 2), (ProductQuantizer(2), 2), (AdditiveQuantizer(2), 2)],
 )
 def test_what_a_caller_sees(estimator, width):
     x = rows()

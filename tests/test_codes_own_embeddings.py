@@ -289,7 +289,7 @@ def faults(folder):
     yield "i.npy t.npy --bits 16 --held 1.5".split(), "held must be"
     yield (
         "i.npy t.npy --bits 16 --preset other".split(),
-        "preset must be one of auto, post, rotation, best, few, sign, pq",
+        "preset must be one of auto, post, rotation, best, few, sign, pq, additive",
     )
     yield "i.npy --preset post".split(), "one file has no pairs to train on; got preset post"
     yield "i.npy --preset sign --epochs 5".split(), "got preset sign with 5 epochs"
@@ -373,13 +373,13 @@ def test_one_matrix_is_enough(tmp_path):
         found = sorted(others, key=lambda j: (-scores[i, j], j))[:10]
         hits += len(set(near) & set(found))
     assert told[f"{report['chosen']}, floats ask"]["R@10"] == pytest.approx(100 * hits / 1200, abs=0.2)
-    assert told["floats"]["R@10"] == 100 and {"sign", "rotation", "pq"} == set(report["tried"])
+    assert told["floats"]["R@10"] == 100 and {"sign", "rotation", "pq", "additive"} == set(report["tried"])
     assert report["chosen"] == max(report["tried"], key=report["tried"].get)
     assert report["advice"].startswith(f"Take `{report['chosen']}`, which is written")
     assert np.load(tmp_path / "out/codes.npy").shape == (600, 4)
 
 
-@pytest.mark.parametrize("preset", ["sign", "rotation", "pq"])
+@pytest.mark.parametrize("preset", ["sign", "rotation", "pq", "additive"])
 def test_every_way_is_written_on_request_and_searched_as_by_its_scores(tmp_path, preset):
     x = documents()
     (path,) = write(tmp_path, ".npy", docs=x)
@@ -392,7 +392,7 @@ def test_every_way_is_written_on_request_and_searched_as_by_its_scores(tmp_path,
     assert np.allclose(np.take_along_axis(scores, rows, 1), best, atol=1e-5)
     again, cosines = search_files(tmp_path / "out/codes.npy", path, rescore=path, top=5, shortlist=30)
     assert (again[:, 0] == np.arange(600)).mean() > 0.95 and np.allclose(cosines[:, 0].max(), 1)
-    if preset == "pq":
+    if model.kept.learn:
         with pytest.raises(ValueError, match="asked by floats"):
             search_files(tmp_path / "out/codes.npy", path, coded=True)
     else:

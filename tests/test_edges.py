@@ -158,13 +158,14 @@ def test_numbers_beyond_squares():
 def test_numbers_of_centers_are_no_bits(tmp_path):
     x = RNG.normal(size=(600, 32)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    for preset in ("pq", "sign"):
+    for preset in ("pq", "additive", "sign"):
         report = encode_files(tmp_path / "x.npy", None, tmp_path / preset, preset=preset, bits=64, epochs=0)
         asked = [row["what"].rpartition(", ")[2] for row in report["rows"]]
         assert ("codes ask" in asked) == (preset == "sign") and "floats ask" in asked
     assert load_codes(tmp_path / "sign/codes.npy", 64).shape == (600, 64)
-    with pytest.raises(ValueError, match="numbers of centers"):
-        load_codes(tmp_path / "pq/codes.npy", 64)
+    for preset in ("pq", "additive"):
+        with pytest.raises(ValueError, match=rf"numbers of centers \(`{preset}`\)"):
+            load_codes(tmp_path / f"{preset}/codes.npy", 64)
     with pytest.raises(FileNotFoundError, match="Name one of its files: codes.npy"):
         search_files(tmp_path / "sign", tmp_path / "x.npy")
 

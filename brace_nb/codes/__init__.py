@@ -50,7 +50,7 @@ __getattr__, __dir__, __all__ = lazy(
         "UnseenPairs code_candidates code_steps emoji_pairs encoder_hits gloss_pairs hits_interval "
         "partner_hits"
     ),
-    quantizers="PrincipalBytes ProductQuantizer",
+    quantizers="AdditiveQuantizer PrincipalBytes ProductQuantizer",
     code_registry="CODES Code FittedCode fit_code",
     baselines="itq_rotation random_directions rotation_codes sign_codes topk_codes",
 )

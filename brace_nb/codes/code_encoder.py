@@ -106,7 +106,7 @@ class CodeEncoder(Transformer):
         name: str = "best",  # A key of `PRESETS`
         **changes,  # Options to set otherwise
     ) -> CodeEncoder:
-        "Options by name: `post` trains as the post; `best` and `few` remember; `sign`, `pq` for new things."
+        "Options by name: `post` trains as the post; `best`, `few` remember; the others are for new things."
         return cls(**PRESETS[name]).set_params(**changes)
 
     @property
@@ -318,7 +318,7 @@ class CodeEncoder(Transformer):
     @property
     def _width(self):
         "Columns of the codes."
-        return self.dim // 8 if self.container == "pq" else self.dim
+        return self.dim // 8 if self.kept.learn else self.dim
 
     def score(
         self,

@@ -234,10 +234,11 @@ def _refuse_centers(path):
 
         with reading(beside, "a saved encoder") as encoder, safe_open(encoder, "np") as file:
             about = json.loads((file.metadata() or {}).get("about", "{}"))
-        if about.get("options", {}).get("container") == "pq":
+        container = about.get("options", {}).get("container")
+        if container in ("pq", "additive"):
             raise ValueError(
-                f"{path} holds numbers of centers (`pq`), which are no bits. Ask by `brace-nb search`, or "
-                "encode with --preset sign."
+                f"{path} holds numbers of centers (`{container}`), which are no bits. "
+                "Ask by `brace-nb search`, or encode with --preset sign."
             )
 
 

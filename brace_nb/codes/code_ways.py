@@ -16,6 +16,7 @@ _ONE = {  # words of the command -> (preset, changes, epochs), for one matrix
     "sign": ("sign", _ALONE, 0),
     "rotation": ("rotation", dict(start__sharpness=None), 0),
     "pq": ("pq", _ALONE, 0),
+    "additive": ("additive", _ALONE, 0),
 }
 _TWO = {  # the same for two
     "sign --epochs 0": ("sign", {}, 0),
@@ -25,7 +26,10 @@ _TWO = {  # the same for two
     "best": ("best", {}, None),
     "pq --epochs 0": ("pq", {}, 0),
     "pq": ("pq", {}, None),
+    "additive": ("additive", {}, None),
 }
+_CENTERS = "pq", "additive"  # presets of numbers of centers
+_FEW_BITS = 64  # beyond, sums take long and find little more than pieces: not tried unless asked for
 
 # %% ../../nbs/2_codes/10d_code_ways.ipynb #10d00006
 def check_preset(
@@ -43,9 +47,11 @@ def check_preset(
         cure = f"Give a second file, or one of {', '.join(alone)} without epochs"
         raise ValueError(f"one file has no pairs to train on; got {got}. {cure}.")
     bits = bits or PRESETS.get(preset, {}).get("dim", 256)
-    if preset == "pq" and (active or bits % 8 or min(bits, features) % (bits // 8)):
+    if preset in _CENTERS and (active or bits % 8 or min(bits, features) % (bits // 8)):
         got = f"--bits {bits} of {features} features" + (f" and --active {active}" if active else "")
-        raise ValueError(f"preset pq takes whole bytes that divide the features, and no --active; got {got}.")
+        raise ValueError(
+            f"preset {preset} takes whole bytes that divide the features, and no --active; got {got}."
+        )
     if preset == "sign" and active:
         raise ValueError("preset sign has half of its bits active; got --active. Take best or few.")
 
@@ -65,7 +71,9 @@ def ways_to_code(
     found = dict(_ONE if one else _TWO)
     bits = options.get("dim", 256)
     if options.get("most") or bits % 8 or rows < 256 or features[0] % max(1, bits // 8):
-        found = {name: way for name, way in found.items() if way[0] != "pq"}
+        found = {name: way for name, way in found.items() if way[0] not in _CENTERS}
+    if bits > _FEW_BITS:
+        found.pop("additive", None)
     if options.get("most"):
         found = {name: way for name, way in found.items() if way[0] != "sign"}
     return {k: (p, c, epochs if e is None else e) for k, (p, c, e) in found.items()}

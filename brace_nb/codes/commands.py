@@ -60,7 +60,7 @@ _ENCODE = [  # Word and metavar, kind, default, help
         "--preset NAME",
         str,
         "auto",
-        "auto (default: the best of all), sign, rotation, pq, few; of two files also best, post",
+        "auto (default: the best of all), sign, rotation, pq, additive, few; of two files also best, post",
     ),
     ("--bits D", int, None, "dimensions of a code (default: 256, few 512)"),
     ("--active K", int, None, "most active bits that a code may have"),

@@ -200,7 +200,8 @@ class RotationStart(HeadStart):
 
     def _rotation(self, rows, encoder, space_of):
         "An untrained encoder of as many bits and this seed has it; numbers are as many as bits, at most."
-        if encoder.kept.learn is not None and encoder.dim > min(rows.shape):
+        kept = encoder.kept  # sums keep every number, centers of pieces as many as there are bits
+        if kept.adds or (kept.learn is not None and encoder.dim > min(rows.shape)):
             return torch.eye(rows.shape[1], device=rows.device)
         if space_of is not None and not space_of.history:
             known = space_of.heads["image"][1].rotation.detach()
@@ -242,6 +243,7 @@ PRESETS = {
         training=HeadTraining(epochs=8, learning_rate=1e-3, **_LONG),
     ),
 }
+PRESETS["additive"] = PRESETS["pq"] | dict(container="additive")  # best at 8 bytes; a minute to learn
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #ab895683
 class HeadRun:
