@@ -35,7 +35,7 @@ from brace_nb.assignment import (  # noqa: E402
     AssignmentNetwork,
     train_network,
 )
-from brace_nb.codes import CODES, PRESETS, fit_code  # noqa: E402
+from brace_nb.codes import CODES, PRESETS, AdditiveQuantizer, fit_code  # noqa: E402
 from brace_nb.evaluation import linear_probe, multilabel_probe  # noqa: E402
 from brace_nb.foundations import (  # noqa: E402
     OBJECTIVES,
@@ -141,6 +141,12 @@ def code(name):
     return [codes, fitted.decode(codes)]
 
 
+def sums():
+    x = drawn(300, 64)
+    fitted = AdditiveQuantizer(2, steps=2).fit(x)
+    return [fitted.centers, fitted.encode(x)]
+
+
 def network():
     trained = train_network(AssignmentNetwork("transformer", (4, 6)), 3, batch_size=8, every=1)
     return [*trained.network.state_dict().values(), *(row["loss"] for row in trained.history)]
@@ -178,6 +184,7 @@ def of_codes():
         yield f"heads {name}", partial(made.heads, "cpu", epochs=1, **changes)
     for name in CODES:
         yield f"code {name}", partial(code, name)
+    yield "code of sums", sums
 
 
 def of_assignment():
