@@ -180,3 +180,5 @@ def test_sums_are_nearer_than_pieces_and_each_row_has_a_code_of_its_own():
             others = np.square(row - (total - own[number]) - own).sum(1)
             assert np.square(row - total).sum() <= others.min() + 1e-6
     assert np.array_equal(AdditiveQuantizer(4).fit(x).centers, sums.centers)
+    with pytest.raises(ValueError, match="at most 32 centers.*got 33. Take ProductQuantizer"):
+        AdditiveQuantizer(33).fit(rows(300, 66).numpy())

@@ -294,6 +294,7 @@ def faults(folder):
     yield "i.npy --preset post".split(), "one file has no pairs to train on; got preset post"
     yield "i.npy --preset sign --epochs 5".split(), "got preset sign with 5 epochs"
     yield "i.npy --preset pq --bits 12".split(), "got --bits 12 of"
+    yield "i.npy --preset additive --bits 512".split(), "at most 256 bits; got --bits 512. Take pq"
     yield "i.npy t.npy --preset pq --bits 16 --active 4".split(), "no --active; got --bits 16"
     yield "i.npy t.npy --preset sign --bits 16 --active 4".split(), "preset sign has half of its bits active"
     yield "i.npy zero.npy --bits 16".split(), "zero.npy: embeddings must be directions, not 0; rows [2]"

@@ -47,6 +47,8 @@ def check_preset(
         cure = f"Give a second file, or one of {', '.join(alone)} without epochs"
         raise ValueError(f"one file has no pairs to train on; got {got}. {cure}.")
     bits = bits or PRESETS.get(preset, {}).get("dim", 256)
+    if preset == "additive" and bits > 256:
+        raise ValueError(f"preset additive takes at most 256 bits; got --bits {bits}. Take pq.")
     if preset in _CENTERS and (active or bits % 8 or min(bits, features) % (bits // 8)):
         got = f"--bits {bits} of {features} features" + (f" and --active {active}" if active else "")
         raise ValueError(

@@ -221,13 +221,16 @@ def _fitted_centers(x, codes):
     return found.reshape(books, 256, -1)
 
 # %% ../../nbs/2_codes/08a_quantizers.ipynb #14ea4b8e
+_MOST_SUMMED = 32  # bytes of a sum; the products of its centers with each other are 268 MB
+
+
 class AdditiveQuantizer(_Quantizer):
     "One byte a center of 256; a code stands for the sum of its centers (Martinez et al. 2018)."
 
     @checked(pieces=size, seed=seed, steps=size, rounds=size)
     def __init__(
         self,
-        pieces: int,  # Bytes per code, which divide the features
+        pieces: int,  # Bytes per code, at most 32, which divide the features
         seed: int = 0,  # Of the first centers and of the noise
         steps: int = 10,  # Of least squares and search in turn
         rounds: int = 4,  # Of the search in each of them; of codes it is 16
@@ -240,6 +243,11 @@ class AdditiveQuantizer(_Quantizer):
         y=None,  # Ignored
     ) -> AdditiveQuantizer:
         "Learn the centers."
+        if self.pieces > _MOST_SUMMED:
+            raise ValueError(
+                f"sums are of at most {_MOST_SUMMED} centers, because the search grows with their square; "
+                f"got {self.pieces}. Take ProductQuantizer."
+            )
         given = fitting_matrix(x, "rows")
         x = np.ascontiguousarray(given, np.float32)
         first = ProductQuantizer(self.pieces, seed=self.seed).fit(x)
