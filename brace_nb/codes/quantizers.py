@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.linalg import solve
-from scipy.sparse import csr_array
 
 from .estimators import Transformer, fitting_matrix, not_fitted
 from .similarity import row_parts
@@ -213,6 +211,9 @@ def sums_of_centers(
 
 def _fitted_centers(x, codes):
     "Least squares: the centers whose sums are nearest to rows; a little ridge for those without any."
+    from scipy.linalg import solve
+    from scipy.sparse import csr_array
+
     rows, books = codes.shape
     entry = (codes + 256 * np.arange(books)).ravel()
     chosen = csr_array((np.ones(entry.size), entry, np.arange(0, entry.size + 1, books)), (rows, 256 * books))
