@@ -138,6 +138,20 @@ def quantizer():
     return ProductQuantizer(2, steps=1).fit(MANY_ROWS)
 
 
+OF_CENTERS = dict(
+    __init__=dict(pieces=2, seed=0, steps=1),
+    decode=dict(codes=np.array([[1, 2], [3, 4]], np.uint8)),
+    encode=dict(x=ROWS),
+    fit=dict(x=MANY_ROWS),
+    fit_transform=dict(X=MANY_ROWS),
+    restored=dict(x=ROWS),
+    set_output=dict(transform="pandas"),
+    set_params=dict(pieces=1, seed=1),
+    transform=dict(X=ROWS),
+    turned=dict(x=ROWS),
+)
+
+
 def additive():
     from brace_nb.codes import AdditiveQuantizer
 
@@ -422,36 +436,8 @@ CLASSES = {
                 turned=dict(x=ROWS),
             ),
         ),
-        AdditiveQuantizer=(
-            additive,
-            dict(
-                __init__=dict(pieces=2, seed=0, steps=1),
-                decode=dict(codes=np.array([[1, 2], [3, 4]], np.uint8)),
-                encode=dict(x=ROWS),
-                fit=dict(x=MANY_ROWS),
-                fit_transform=dict(X=MANY_ROWS),
-                restored=dict(x=ROWS),
-                set_output=dict(transform="pandas"),
-                set_params=dict(pieces=1, seed=1),
-                transform=dict(X=ROWS),
-                turned=dict(x=ROWS),
-            ),
-        ),
-        ProductQuantizer=(
-            quantizer,
-            dict(
-                __init__=dict(pieces=2, seed=0, steps=1),
-                decode=dict(codes=np.array([[1, 2], [3, 4]], np.uint8)),
-                encode=dict(x=ROWS),
-                fit=dict(x=MANY_ROWS),
-                fit_transform=dict(X=MANY_ROWS),
-                restored=dict(x=ROWS),
-                set_output=dict(transform="pandas"),
-                set_params=dict(pieces=1, seed=1),
-                transform=dict(X=ROWS),
-                turned=dict(x=ROWS),
-            ),
-        ),
+        AdditiveQuantizer=(additive, OF_CENTERS),
+        ProductQuantizer=(quantizer, OF_CENTERS),
         RandomStart=(None, dict(__init__=dict(hidden=8, layers=1))),
         RotationStart=(None, dict(__init__=dict(sharpness=5.0, spread=1.0, ridge=0.3, width=5.0))),
     ),

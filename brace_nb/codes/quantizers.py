@@ -199,13 +199,13 @@ def nearest_sums(
 
 
 def sums_of_centers(
-    codes: np.ndarray,  # uint8 (n, M)
-    centers: np.ndarray,  # (M, 256, F)
-) -> np.ndarray:  # (n, F)
+    codes,  # Numbers, an array or a tensor of int64 (..., M)
+    centers,  # (M, 256, F), of the same kind
+):  # (..., F)
     "What numbers of centers stand for: book after book is added."
-    total = centers[0][codes[:, 0]]
-    for own, number in zip(centers[1:], codes.T[1:]):
-        total += own[number]
+    total = centers[0][codes[..., 0]]
+    for m in range(1, len(centers)):
+        total += centers[m][codes[..., m]]
     return total
 
 
