@@ -180,5 +180,8 @@ def test_sums_are_nearer_than_pieces_and_each_row_has_a_code_of_its_own():
             others = np.square(row - (total - own[number]) - own).sum(1)
             assert np.square(row - total).sum() <= others.min() + 1e-6
     assert np.array_equal(AdditiveQuantizer(4).fit(x).centers, sums.centers)
+    far = sums.decode(sums.encode(1e9 * x[:60]))  # so far away every center is chosen by its direction alone
+    most = sum((x[:60] @ own.T).max(1) for own in sums.centers)
+    assert ((far * x[:60]).sum(1) > 0.999 * most).all()
     with pytest.raises(ValueError, match="at most 32 centers.*got 33. Take ProductQuantizer"):
         AdditiveQuantizer(33).fit(rows(300, 66).numpy())

@@ -13,73 +13,88 @@ _CACHE = "__file__" in globals()
 
 # %% ../../nbs/2_codes/02d_additive_kernels.ipynb #72eea5119410473aa328ad9291626812
 @numba.njit(nogil=True, cache=_CACHE, _nrt=False)
-def _gain(products, twice, numbers):
-    "By how much the squared distance of the row to a sum of centers is below the row's square."
-    total = 0.0
-    for m in range(numbers.size):
-        own = 256 * m + numbers[m]
-        total += products[own]
-        for j in range(m):
-            total -= twice[own, 256 * j + numbers[j]]
-    return total
+def _largest(gains, first):
+    "Where the largest of the 256 numbers from `first` on stands."
+    most, found = gains[first], first
+    for v in range(first + 1, first + 256):
+        most = max(most, gains[v])
+    while gains[found] != most:
+        found += 1
+    return found
 
 
 @numba.njit(nogil=True, cache=_CACHE, _nrt=False)
-def _best_of_book(products, twice, numbers, m, books, gains):
-    "The number in book m that fits best to those of the first `books` books."
-    first = 256 * m
-    for v in range(256):
-        gains[v] = products[first + v]
-    for j in range(books):
-        if j != m:
-            others = twice[256 * j + numbers[j]]
-            for v in range(256):
-                gains[v] -= others[first + v]
-    best = 0
-    for v in range(1, 256):
-        if gains[v] > gains[best]:
-            best = v
-    return best
+def _choose(gains, table, new):
+    "What every center gains when `new` is chosen, too."
+    for v in range(gains.size):
+        gains[v] -= np.int32(table[new, v])
 
 
 @numba.njit(nogil=True, cache=_CACHE, _nrt=False)
-def _settle(products, twice, numbers, turns, gains):
-    "Change one number after the other until no change of a single one helps, in so many turns at most."
-    for _ in range(turns):
-        changed = False
-        for m in range(numbers.size):
-            best = _best_of_book(products, twice, numbers, m, numbers.size, gains)
-            changed |= best != numbers[m]
-            numbers[m] = best
-        if not changed:
+def _exchange(gains, table, old, new):
+    "What every center gains when `new` stands in the place of `old`."
+    for v in range(gains.size):
+        gains[v] += np.int32(table[old, v]) - np.int32(table[new, v])
+
+
+@numba.njit(nogil=True, cache=_CACHE, _nrt=False)
+def _settle(gains, table, chosen):
+    "Change one choice after the other until no change of a single one helps, in 20 turns at most."
+    settled = 0
+    for turn in range(20 * chosen.size):
+        m = turn % chosen.size
+        best = _largest(gains, 256 * m)
+        if gains[best] > gains[chosen[m]]:
+            _exchange(gains, table, chosen[m], best)
+            chosen[m], settled = best, 0
+        settled += 1
+        if settled == chosen.size:
             return
+
+
+@numba.njit(nogil=True, cache=_CACHE, _nrt=False)
+def _redraw(gains, table, chosen, state):
+    "Four choices by lot, or fewer where a book is drawn twice; the state of the lot."
+    for _ in range(4):
+        state ^= state << np.uint64(13)  # xorshift, Marsaglia 2003
+        state ^= state >> np.uint64(7)
+        state ^= state << np.uint64(17)
+        m = (state >> np.uint64(8)) % np.uint64(chosen.size)
+        new = 256 * m + ((state >> np.uint64(24)) & np.uint64(255))
+        _exchange(gains, table, chosen[m], new)
+        chosen[m] = new
+    return state
 
 # %% ../../nbs/2_codes/02d_additive_kernels.ipynb #8edb47106e1a46a883d545849b8ab81b
 @numba.njit(nogil=True, cache=_CACHE)
 def search_sums(
-    products,  # Twice the products of rows with centers, less the squares of these, float32 (n, M 256)
-    twice,  # Twice the products of centers with each other, float32 (M 256, M 256)
+    products,  # What each center is worth alone, floats (n, M 256), below 2^28
+    table,  # What two centers cost together, int16 (M 256, M 256); 0 within a book
     codes,  # Numbers of centers to start from, uint8 (n, M); holds the result
     fresh,  # There is no start: book after book is chosen
     rounds,  # Starts, of which all but the first have up to four numbers drawn anew
 ):
     "Numbers of centers whose sum is nearer to each row."
-    books = codes.shape[1]
-    best, tried, gains = np.empty(books, np.int64), np.empty(books, np.int64), np.empty(256, np.float32)
+    books, centers = codes.shape[1], products.shape[1]
+    best, chosen = np.empty(books, np.int64), np.empty(books, np.int64)
+    alone, kept, gains = np.empty(centers, np.int32), np.empty(centers, np.int32), np.empty(centers, np.int32)
     for i in range(codes.shape[0]):
+        for v in range(centers):
+            alone[v] = np.rint(products[i, v])
+        kept[:] = alone
         for m in range(books):
-            best[m] = _best_of_book(products[i], twice, best, m, m, gains) if fresh else codes[i, m]
-        most, state = _gain(products[i], twice, best), np.uint64(88172645463325252)
+            best[m] = _largest(kept, 256 * m) if fresh else 256 * m + codes[i, m]
+            _choose(kept, table, best[m])
+        most, state = np.int64(-1) << 62, np.uint64(88172645463325252)
         for start in range(rounds):
-            tried[:] = best
-            for _ in range(4 if start else 0):
-                state ^= state << np.uint64(13)  # xorshift, Marsaglia 2003
-                state ^= state >> np.uint64(7)
-                state ^= state << np.uint64(17)
-                tried[(state >> np.uint64(8)) % np.uint64(books)] = (state >> np.uint64(24)) & np.uint64(255)
-            _settle(products[i], twice, tried, 20, gains)
-            gain = _gain(products[i], twice, tried)
-            if gain > most:
-                most, best[:] = gain, tried
+            chosen[:], gains[:] = best, kept
+            if start:
+                state = _redraw(gains, table, chosen, state)
+            _settle(gains, table, chosen)
+            twice = np.int64(0)  # what the choice gains, every pair of centers counted in both
+            for m in range(books):
+                twice += alone[chosen[m]] + gains[chosen[m]]
+            if twice > most:
+                most, best[:], kept[:] = twice, chosen, gains
         for m in range(books):
-            codes[i, m] = best[m]
+            codes[i, m] = best[m] - 256 * m

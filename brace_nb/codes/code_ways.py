@@ -29,7 +29,7 @@ _TWO = {  # the same for two
     "additive": ("additive", {}, None),
 }
 _CENTERS = "pq", "additive"  # presets of numbers of centers
-_FEW_BITS = 64  # beyond, sums take long and find little more than pieces: not tried unless asked for
+_FEW_BITS = 128  # beyond, sums take minutes: not tried unless asked for
 
 # %% ../../nbs/2_codes/10d_code_ways.ipynb #10d00006
 def check_preset(

@@ -284,7 +284,7 @@ def _sum_of_centers(codes, book):
 
 def _nearest_sum(x, most=None, book=None):
     _without_budget("additive", most)
-    rows, centers = (z.detach().float().cpu().numpy() for z in (x, book["centers"]))
+    rows, centers = (z.detach().double().cpu().numpy() for z in (x, book["centers"]))
     found = nearest_sums(rows.reshape(-1, rows.shape[-1]), centers)
     return torch.from_numpy(found).reshape(*x.shape[:-1], -1).to(x.device)
 

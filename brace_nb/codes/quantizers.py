@@ -176,23 +176,34 @@ class ProductQuantizer(_Quantizer):
         return self._centers.decode(np.ascontiguousarray(codes, np.uint8))
 
 # %% ../../nbs/2_codes/08a_quantizers.ipynb #61ea60d6
+_LARGEST = np.iinfo(np.int16).max
+_RIDGE = 0.2  # rows that pull a center to the mean, as a share of those that chose it on average
+
+
 def nearest_sums(
-    x: np.ndarray,  # Rows (n, F)
-    centers: np.ndarray,  # float32 (M, 256, F)
+    x: np.ndarray,  # Rows (n, F); float64, and each has its code for itself
+    centers: np.ndarray,  # (M, 256, F)
     rounds: int = 16,  # Of the search
     start: np.ndarray | None = None,  # Numbers to improve, uint8 (n, M)
 ) -> np.ndarray:  # uint8 (n, M)
-    "Numbers of centers, one of each of the M books, whose sum is near a row; each row for itself."
+    "Numbers of centers, one of each of the M books, whose sum is near a row."
     from brace_nb.codes.additive_kernels import search_sums
 
-    flat = centers.reshape(-1, centers.shape[-1]).astype(np.float64)
-    squares, twice = np.square(flat).sum(1), (2 * flat @ flat.T).astype(np.float32)
+    flat = centers.reshape(-1, centers.shape[-1]).astype(x.dtype)
+    squares = np.square(flat).sum(1)
+    scale = _LARGEST / (squares.max() or 1)  # so that the products of centers fill 16 bits
+    worth = scale * flat.T
+    table = np.rint(flat @ worth).astype(np.int16)
+    for m in range(0, len(flat), 256):
+        table[m : m + 256, m : m + 256] = 0
     codes = np.zeros((len(x), len(centers)), np.uint8) if start is None else start.copy()
+    far = 4096 * squares.max() ** 0.5 or 1  # rows beyond are searched as if they stood there
 
     def part(ends):
-        rows = slice(*ends)
-        products = (2 * x[rows].astype(np.float64) @ flat.T - squares).astype(np.float32)
-        search_sums(products, twice, codes[rows], start is None, rounds)
+        rows = x[slice(*ends)]
+        near = rows / np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True) / far)
+        products = near @ worth - scale / 2 * squares
+        search_sums(products, table, codes[slice(*ends)], start is None, rounds)
 
     parallel_map(part, row_parts(len(x), 1024))
     return codes
@@ -210,19 +221,21 @@ def sums_of_centers(
 
 
 def _fitted_centers(x, codes):
-    "Least squares: the centers whose sums are nearest to rows; a little ridge for those without any."
+    "Ridge regression: centers whose sums are near rows, shrunk so that they hold for other rows, too."
     from scipy.linalg import solve
     from scipy.sparse import csr_array
 
     rows, books = codes.shape
     entry = (codes + 256 * np.arange(books)).ravel()
-    chosen = csr_array((np.ones(entry.size), entry, np.arange(0, entry.size + 1, books)), (rows, 256 * books))
-    together = (chosen.T @ chosen).toarray() + 1e-4 * rows / 256 * np.eye(256 * books)
-    found = solve(together, chosen.T @ x.astype(np.float64), assume_a="pos", overwrite_a=True)
-    return found.reshape(books, 256, -1)
+    ones, ends = np.ones(entry.size, np.float32), np.arange(0, entry.size + 1, books)
+    chosen, mean = csr_array((ones, entry, ends), (rows, 256 * books)), x.mean(0)
+    together = (chosen.T @ chosen).toarray()
+    np.fill_diagonal(together, together.diagonal() + _RIDGE * rows / 256)
+    found = solve(together, chosen.T @ (x - mean), assume_a="pos", overwrite_a=True)
+    return (found + mean / books).reshape(books, 256, -1)
 
 # %% ../../nbs/2_codes/08a_quantizers.ipynb #14ea4b8e
-_MOST_SUMMED = 32  # bytes of a sum; the products of its centers with each other are 268 MB
+_MOST_SUMMED = 32  # bytes of a sum; the products of its centers with each other are 134 MB
 
 
 class AdditiveQuantizer(_Quantizer):
@@ -240,7 +253,7 @@ class AdditiveQuantizer(_Quantizer):
 
     def fit(
         self,
-        x,  # Training rows (n, F), at least 256; some thousands a byte, or they are learned by heart
+        x,  # Training rows (n, F), at least 256; the more, the better
         y=None,  # Ignored
     ) -> AdditiveQuantizer:
         "Learn the centers."
@@ -257,8 +270,8 @@ class AdditiveQuantizer(_Quantizer):
             centers, left = _fitted_centers(x, codes), 1 - (step + 1) / self.steps
             missed = (x - sums_of_centers(codes, centers)).std(0) / self.pieces
             centers += random.normal(size=centers.shape) * missed * left**0.5
-            codes = nearest_sums(x, centers.astype(np.float32), self.rounds, codes)
-        self.centers = _fitted_centers(x, codes).astype(np.float32)
+            codes = nearest_sums(x, centers, self.rounds, codes)
+        self.centers = _fitted_centers(x, codes)
         self._saw(given)
         return self
 
@@ -272,7 +285,7 @@ class AdditiveQuantizer(_Quantizer):
 
     def encode(self, x) -> np.ndarray:  # Numbers of centers, uint8 (n, pieces)
         "Codes of rows (n, F)."
-        return nearest_sums(self._rows(x), self.centers)
+        return nearest_sums(self._rows(x).astype(np.float64), self.centers)
 
     @checked(codes=ids("n bytes"))
     def decode(self, codes) -> np.ndarray:  # Sums of centers (n, F)

@@ -146,5 +146,5 @@ def code_candidates(
         f"corner{w}": CodeEncoder.preset("best", **options | corner | dict(epochs=n)) for w, n in ways.items()
     }
     found |= {f"sign{w}": CodeEncoder.preset("sign", **options, epochs=n) for w, n in ways.items()}
-    centers = ("pq", "additive") if dim <= 64 else ("pq",)  # sums find more at few bytes, and take long
+    centers = ("pq", "additive") if dim <= 128 else ("pq",)  # sums find more at few bytes, and take long
     return found | {f"{kept}, trained": CodeEncoder.preset(kept, **options) for kept in centers}
