@@ -103,6 +103,18 @@ class _Quantizer(Transformer):
         return self.decode(self.encode(x))
 
 
+def _training_rows(x, pieces):
+    "Rows that centers can be learned from, float32."
+    x = np.ascontiguousarray(x, np.float32)
+    check_finite(torch.from_numpy(x), "rows")
+    if x.ndim != 2 or len(x) < 256 or x.shape[1] % pieces:
+        raise ValueError(
+            "product quantization needs at least 256 rows and as many pieces as divide the features; "
+            f"got {x.shape} and {pieces} pieces."
+        )
+    return x
+
+
 class ProductQuantizer(_Quantizer):
     "One byte a piece: the nearest of 256 centers (faiss)."
 
@@ -123,13 +135,7 @@ class ProductQuantizer(_Quantizer):
     ) -> ProductQuantizer:
         "Learn rotation and centers."
         given = fitting_matrix(x, "rows")
-        x = np.ascontiguousarray(given, np.float32)
-        check_finite(torch.from_numpy(x), "rows")
-        if len(x) < 256 or x.shape[1] % self.pieces:
-            raise ValueError(
-                "product quantization needs at least 256 rows and as many pieces as divide the features; "
-                f"got {x.shape} and {self.pieces} pieces."
-            )
+        x = _training_rows(given, self.pieces)
         self._rotation = balanced_directions(x, self.pieces) if self.rotate else None
         short = x.shape[1] // self.pieces < 16
         self._centers = self._new_centers(x.shape[1], 0 if short else self.steps)
@@ -269,7 +275,9 @@ class AdditiveQuantizer(_Quantizer):
                 f"got {self.pieces}. Take ProductQuantizer."
             )
         given = fitting_matrix(x, "rows")
-        x = np.ascontiguousarray(given, np.float32)
+        x = _training_rows(given, self.pieces)
+        exponent = np.frexp(np.abs(x).max())[1] - 1
+        x = np.ldexp(x, -exponent)  # no square is too large, and no digit is lost
         first = ProductQuantizer(self.pieces, seed=self.seed).fit(x)
         codes, random = first.encode(x), np.random.default_rng(self.seed)
         ridge = _ridge(x, np.square(first.turned(x) - first.decode(codes)).sum(1).mean(), self.pieces)
@@ -278,7 +286,7 @@ class AdditiveQuantizer(_Quantizer):
             rest = x - sums_of_centers(codes, centers)
             centers += random.normal(size=centers.shape) * rest.std(0) / self.pieces * left**0.5
             codes = nearest_sums(x, centers, self.rounds, codes)
-        self.centers = _fitted_centers(x, codes, ridge)
+        self.centers = np.ldexp(_fitted_centers(x, codes, ridge), exponent)
         self._saw(given)
         return self
 
