@@ -183,5 +183,21 @@ def test_sums_are_nearer_than_pieces_and_each_row_has_a_code_of_its_own():
     far = sums.decode(sums.encode(1e9 * x[:60]))  # so far away every center is chosen by its direction alone
     most = sum((x[:60] @ own.T).max(1) for own in sums.centers)
     assert ((far * x[:60]).sum(1) > 0.999 * most).all()
+    large = AdditiveQuantizer(4).fit(np.ldexp(x, 100))  # the same digits
+    assert np.array_equal(large.centers, np.ldexp(sums.centers, 100))
+    moved = AdditiveQuantizer(4).fit(x + 1000)
+    assert np.square(moved.restored(x + 1000) - x - 1000).sum(1).mean() < 1.1 * error[sums]
     with pytest.raises(ValueError, match="at most 32 centers.*got 33. Take ProductQuantizer"):
         AdditiveQuantizer(33).fit(rows(300, 66).numpy())
+
+
+def test_the_ridge_of_sums_helps_rows_that_were_not_learned(monkeypatch):
+    x, others = np.split(rows(5000, 24).numpy(), [3000])
+
+    def missed():
+        sums = AdditiveQuantizer(4).fit(x)
+        return np.square(sums.restored(others) - others).sum(1).mean()
+
+    with_ridge = missed()
+    monkeypatch.setattr("brace_nb.codes.quantizers._SHRINKAGE", 0)
+    assert with_ridge < 0.99 * missed()
