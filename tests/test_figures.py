@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from brace_nb.companion import (
@@ -287,6 +288,23 @@ def test_what_a_figure_says_is_what_its_numbers_show(tmp_path, monkeypatch):
     assert len(facts["faults"]) == 1 and "name from code" in facts["faults"][0]
     facts, told = saved(tmp_path, monkeypatch, beside)
     assert facts["faults"] == [] and facts["says"] == {} and not told
+
+
+@pytest.mark.parametrize("color", PALETTE)
+def test_a_word_is_dark_enough_to_be_read(color, tmp_path, monkeypatch):
+    def contrast(rgb):  # with white, by WCAG 2
+        r, g, b = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in rgb)
+        return 1.05 / (0.05 + 0.2126 * r + 0.7152 * g + 0.0722 * b)
+
+    words = {}
+
+    def named(ax):
+        words["name"] = ax.text(0.1, 0.1, "a name", color=PALETTE[color], transform=ax.transAxes)
+        words["line"] = ax.plot([0, 1], [0.2, 0.3], color=PALETTE[color])[0]
+
+    saved(tmp_path, monkeypatch, named)
+    assert contrast(to_rgb(words["name"].get_color())) > 3.3
+    assert words["line"].get_color() == PALETTE[color]  # a line keeps the color of its method
 
 
 def registries():

@@ -228,7 +228,7 @@ def _recurse(s, o, extend=False):
 @METHODS.register(
     "recursive_extend",
     AssignmentMethod,
-    title="recursive, padded",
+    title="recursion, padded",
     color="green",
     marker="v",
     line="--",
@@ -244,7 +244,7 @@ def _recursive_extend(x, sign, o):
 @METHODS.register(
     "recursive_top2",
     AssignmentMethod,
-    title="recursive",
+    title="recursion",
     color="green",
     marker="D",
     says="subtract the cost of picking by second bests, O(hw) memory, then select",
@@ -350,7 +350,7 @@ class Preset(Entry):
 
 def _preset(name, **options):
     "A variant of the recursion, drawn like the recursion."
-    return Preset(options, title=f"recursive {name}", color="green", marker="D")
+    return Preset(options, title=f"recursion {name}", color="green", marker="D")
 
 
 PRESETS = Registry(

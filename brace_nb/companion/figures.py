@@ -18,7 +18,7 @@ from .figure_checks import drawn_faults, identifiers, laid_out
 from .folders import run_facts, run_folder
 
 # %% auto #0
-__all__ = ['PALETTE', 'MAPS', 'WIDTHS', 'STYLE', 'style', 'shades', 'use_style', 'to_csv', 'save_figure']
+__all__ = ['PALETTE', 'MAPS', 'WIDTHS', 'STYLE', 'style', 'readable', 'shades', 'use_style', 'to_csv', 'save_figure']
 
 # %% ../../nbs/7_companion/01_figures.ipynb #27aa1681
 PALETTE = dict(
@@ -44,6 +44,17 @@ MAPS = dict(
 def style(entry: Entry) -> dict:  # Keywords for `Axes.plot`
     "Color, marker and line of an entry of a registry, the same in every figure; it has a `title` as well."
     return dict(color=PALETTE[entry.color], marker=entry.marker, linestyle=entry.line)
+
+
+def readable(
+    color,  # Any color of matplotlib
+) -> tuple:  # Red, green and blue
+    "A color dark enough for words on white, of the same hue."
+    from matplotlib.colors import to_rgb
+
+    r, g, b = to_rgb(color)
+    shade = min(1, 0.45 / max(0.299 * r + 0.587 * g + 0.114 * b, 1e-9))
+    return r * shade, g * shade, b * shade
 
 # %% ../../nbs/7_companion/01_figures.ipynb #2b5a9d9a
 def shades(
@@ -124,12 +135,26 @@ def _numbered_clips(svg: bytes, name: str) -> bytes:
     return svg
 
 
+_PALE = [PALETTE[color] for color in ("orange", "sky", "purple")]  # below 3.2 to 1 on white
+
+
+def _darken_words(fig) -> None:
+    "A line may be pale, a word may not."
+    from matplotlib.colors import to_hex
+    from matplotlib.text import Text
+
+    for text in fig.findobj(Text):
+        if to_hex(text.get_color()).upper() in _PALE:
+            text.set_color(readable(text.get_color()))
+
+
 def _pictures(name: str, fig) -> tuple[dict[str, bytes], list[str]]:
     "File name -> png and svg, of one layout, and what is wrong with it: a drawing for each and no more."
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     png, svg = io.BytesIO(), io.BytesIO()
+    _darken_words(fig)
     with laid_out(fig) as canvas:
         canvas.print_png(png, metadata=dict(Software=None))
         faults = drawn_faults(fig, canvas.get_renderer())

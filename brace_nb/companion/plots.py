@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .figure_checks import drawn_in
-from .figures import PALETTE, style
+from .figures import PALETTE, readable, style
 from ..core.registry import Entry
 
 # %% auto #0
@@ -108,14 +108,6 @@ def _apart(places: list[float], room: float) -> np.ndarray:
     return y[np.argsort(order)]
 
 # %% ../../nbs/7_companion/02_plots.ipynb #60f285be
-def _readable(color) -> tuple:
-    "A color dark enough for words on white, of the same hue."
-    from matplotlib.colors import to_rgb
-
-    color = np.array(to_rgb(color))
-    return tuple(color * min(1, 0.45 / max(color @ [0.299, 0.587, 0.114], 1e-9)))
-
-
 def _named(ax) -> list[tuple]:
     "(Words, color, place, is it a dot?) of every series that has a label: its last point, or its last dot."
     found = []
@@ -177,11 +169,11 @@ def direct(
     room_of_one = 1.2 * fontsize * max((words.count("\n") + 1 for words, _, _ in ends), default=1)
     texts = []
     for (words, color, end), y, place in zip(ends, at, _apart(at, room_of_one)):
-        texts.append(ax.annotate(words, end, xytext=(gap, place - y), color=_readable(color), **look))
+        texts.append(ax.annotate(words, end, xytext=(gap, place - y), color=readable(color), **look))
     taken = [t.get_window_extent() for t in texts]
     marks, curves = drawn_in(ax)
     for words, color, end in ((w, c, e) for w, c, e, dot in series if dot):
-        text = ax.annotate(words, end, xytext=(gap, 0), color=_readable(color), **look)
+        text = ax.annotate(words, end, xytext=(gap, 0), color=readable(color), **look)
         _beside(ax, text, gap, taken, marks, curves)
         texts.append(text)
     return texts

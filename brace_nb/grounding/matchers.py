@@ -35,7 +35,7 @@ DETECTION_MATCHERS = Registry("matcher", dict(
         source="Table 6.7 'Baseline'"),
     lead=DetectionMatcher(title="greedy by lead", color="blue", marker="s", method="greedy_delta",
         says="the object with most to lose chooses first", source="'my function'"),
-    stepped=DetectionMatcher(title="stepped", color="orange", marker="^", method="greedy_best",
+    stepped=DetectionMatcher(title="greedy by best", color="orange", marker="^", method="greedy_best",
         says="the cheapest pair, again and again", source="'Stepped Argmax'"),
     argmin=DetectionMatcher(title="argmin", color="grey", marker=".", line=":", method="argbest",
         says="every object takes its cheapest answer", source="'Argmin'"),
