@@ -274,14 +274,14 @@ def faults(folder):
     made = dict(i=images, t=texts, nan=broken, short=texts[:99], same=np.ones_like(images), slim=texts[:, :9])
     made |= dict(line=np.ones(7), none=images[:0])
     write(folder, ".npy", **made)
-    zero, big = texts.copy(), images.astype("f8")
-    zero[2], big[1] = 0, 1e300
-    write(folder, ".npy", zero=zero, big=big, one=images[:1])
+    zero = texts.copy()
+    zero[2] = 0
+    write(folder, ".npy", zero=zero, wide=images[:, :0], one=images[:1])
     (folder / "empty.txt").write_text("")
     (folder / "owner.txt").write_text("0\n1\nx\n")
     (folder / "words.csv").write_text("nothing")
     yield "same.npy t.npy --bits 16".split(), "1 of them different"
-    yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite in float32; rows [3]"
+    yield "nan.npy t.npy --bits 16".split(), "nan.npy: embeddings must be finite; rows [3]"
     yield "i.npy short.npy --bits 16".split(), "150 images and 99 texts"
     yield "i.npy slim.npy --bits 16".split(), "preset 'post'"
     yield "i.npy t.npy --bits 0".split(), "bits must be"
@@ -298,7 +298,11 @@ def faults(folder):
     yield "i.npy t.npy --preset pq --bits 16 --active 4".split(), "no --active; got --bits 16"
     yield "i.npy t.npy --preset sign --bits 16 --active 4".split(), "preset sign has half of its bits active"
     yield "i.npy zero.npy --bits 16".split(), "zero.npy: embeddings must be directions, not 0; rows [2]"
-    yield "big.npy t.npy --bits 16".split(), "big.npy: embeddings must be finite in float32; rows [1]"
+    yield "wide.npy t.npy --bits 16".split(), "wide.npy: embeddings need at least one feature"
+    yield "i.npy t.npy --bits 16 -k 0".split(), "ks must be"
+    yield "i.npy -k -1".split(), "ks must be"
+    yield "i.npy --preset pq --bits 16 --form tokens".split(), "kept packed; got --form tokens"
+    yield "i.npy t.npy --bits 16 --out owner.txt".split(), "is a file, and codes are written into a folder"
     yield "one.npy --bits 16".split(), "got 0.1 of 1 rows"
     yield "empty.txt".split(), "got an empty file"
     yield "i.npy t.npy --bits 16 --form other".split(), "form must be one of packed, indices, tokens"
@@ -497,6 +501,9 @@ def test_texts_are_embedded_once_and_shown(tmp_path, capsys, monkeypatch):
     code, out, _ = run(capsys, *words, "--show", "docs.txt")
     rows = [line.split("\t") for line in out.splitlines()[1:]]
     assert code == 0 and asked == ["docs.txt", "ask.txt"] and len(rows) == 6
+    assert run(capsys, "encode", "docs.txt", "--preset", "sign", "--bits", "8")[0] == 0  # starts from them
+    assert run(capsys, "encode", "docs.txt", "--preset", "sign", "--bits", "16")[0] == 0
+    assert asked == ["docs.txt", "ask.txt"] and "embeddings.npy" in check_sums("codes")
     assert all(row[4] == f"text {row[2]}" for row in rows)
     assert [row[2] for row in rows if row[1] == "1"] == ["5", "250"]
     assert run(capsys, *words)[1].splitlines()[1] == "\t".join(rows[0][:4])
@@ -523,3 +530,88 @@ def test_truth_values_are_embeddings_too(tmp_path):
     encode_files(path, target=tmp_path / "out", preset="sign", bits=16)
     rows, _ = search_files(tmp_path / "out/codes.npy", path, modality="image", top=1)
     assert (rows[:, 0] == np.arange(300)).mean() > 0.5
+
+
+def test_another_run_does_not_end_an_unfinished_one(tmp_path):
+    first, second = write(tmp_path, ".npy", a=made_embeddings(300, 24), b=made_embeddings(200, 24, seed=1))
+    (tmp_path / "out").mkdir()
+    work = tmp_path / "out/.unfinished"
+
+    def stopped(path, target):  # between two moves
+        if path.name == "codes.npy":
+            raise KeyboardInterrupt
+        return moved(path, target)
+
+    moved = Path.replace
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", stopped)
+        encode_files(first, target=tmp_path / "out", bits=16, preset="sign")
+    assert (work / "SHA256SUMS").is_file() and (tmp_path / "out/encoder.safetensors").is_file()
+    report = encode_files(second, target=tmp_path / "out", bits=8, preset="rotation")
+    assert report["chosen"] == "rotation" and np.load(tmp_path / "out/codes.npy").shape == (200, 1)
+    assert not work.exists() and "codes.npy" in check_sums(tmp_path / "out")
+
+
+def test_a_folder_in_the_way_is_named_before_anything_is_fitted(tmp_path):
+    (path,) = write(tmp_path, ".npy", a=made_embeddings(300, 24))
+    (tmp_path / "out/codes.npy").mkdir(parents=True)
+    with pytest.raises(ValueError, match="codes.npy must be a file to be written; got a folder"):
+        encode_files(path, target=tmp_path / "out", bits=16, preset="sign")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["codes.npy"]
+
+
+def test_embeddings_belong_to_their_codes(tmp_path, capsys, monkeypatch):
+    rows = dict(a=made_embeddings(300, 24), b=made_embeddings(300, 24, seed=1))
+    monkeypatch.setattr("brace_nb.codes.texts_and_pictures.embed_raw", lambda path, model=None: rows[path[0]])
+    monkeypatch.chdir(tmp_path)
+    for name in rows:
+        Path(f"{name}.txt").write_text(f"{name}\n" * 300)
+    words = ["--preset", "sign", "--bits"]
+    assert run(capsys, "encode", "a.txt", *words, 16)[0] == 0
+    code, _, err = run(
+        capsys, "encode", "b.txt", "--preset", "pq", "--bits", 40
+    )  # refused after the embedding
+    assert code == 2 and "whole bytes that divide the features" in err
+    assert np.array_equal(np.load("codes/embeddings.npy"), rows["a"]) and len(check_sums("codes")) == 5
+    damaged = bytearray(Path("codes/embeddings.npy").read_bytes())
+    damaged[-1] ^= 1
+    Path("codes/embeddings.npy").write_bytes(damaged)
+    code, _, err = run(capsys, "search", "codes/codes.npy", "a.txt", "--rescore", "codes/embeddings.npy")
+    assert code == 2 and "damaged, or not of one writing" in err
+    assert run(capsys, "encode", "a.txt", *words, 16)[0] == 0  # what is damaged is made anew
+    assert np.array_equal(np.load("codes/embeddings.npy"), rows["a"])
+
+
+@pytest.mark.parametrize("preset", ["sign", "rotation", "pq", "additive"])
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e20, 3e37, 1e200])
+def test_lengths_of_rows_do_not_matter(tmp_path, preset, scale):
+    x = made_embeddings(600, 24).astype(np.float64)
+    lengths = np.exp(np.random.default_rng(0).normal(size=(600, 1)))
+    kind = np.float64 if scale > 1e100 else np.float32
+    files = write(tmp_path, ".npy", plain=x, scaled=(x * lengths * scale / lengths.max()).astype(kind))
+    reports = [encode_files(f, target=tmp_path / f.stem, preset=preset, bits=32) for f in files]
+    codes = [np.load(tmp_path / f.stem / "codes.npy") for f in files]
+    assert np.mean(codes[0] != codes[1]) < 0.02  # as far as float32 tells the directions apart
+    assert abs(reports[0]["rows"][-2]["R@10"] - reports[1]["rows"][-2]["R@10"]) < 3
+    for path, stem in ((files[1], "plain"), (files[0], "scaled")):
+        rows, _ = search_files(tmp_path / stem / "codes.npy", path, modality="image", top=1)
+        assert (rows[:, 0] == np.arange(600)).mean() > 0.9
+
+
+def test_an_encoder_of_other_codes_is_refused(tmp_path):
+    first, second = write(tmp_path, ".npy", a=made_embeddings(300, 24), b=made_embeddings(300, 24, seed=1))
+    for path in (first, second):
+        encode_files(path, target=tmp_path / path.stem, bits=16, preset="sign")
+    codes, own = tmp_path / "a/codes.npy", tmp_path / "a/encoder.safetensors"
+    with pytest.raises(ValueError, match="encoder must be the one that made"):
+        search_files(codes, first, encoder=tmp_path / "b/encoder.safetensors")
+    copy = tmp_path / "copy.safetensors"
+    copy.write_bytes(own.read_bytes())
+    assert np.array_equal(search_files(codes, first, encoder=copy)[0], search_files(codes, first)[0])
+
+
+@pytest.mark.parametrize("form", ["indices", "tokens"])
+def test_lists_of_bits_are_written_by_ways_that_make_bits(tmp_path, form):
+    (path,) = write(tmp_path, ".npy", a=made_embeddings(600, 24))
+    report = encode_files(path, target=tmp_path / "out", bits=16, form=form)
+    assert report["chosen"] in ("sign", "rotation") and not (tmp_path / "out/.unfinished").exists()

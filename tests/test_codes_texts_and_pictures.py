@@ -48,8 +48,30 @@ def test_what_is_not_there_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="either .txt files or pictures"):
         embed_raw(tmp_path / "empty")
-    with pytest.raises(FileNotFoundError, match="there is no model"):
-        embed_raw(tmp_path / "a.txt", tmp_path / "none")
+    for model in ("none", "empty"):
+        with pytest.raises(FileNotFoundError, match="there is no model"):
+            embed_raw(tmp_path / "a.txt", tmp_path / model)
     save_picture(tmp_path / "empty/a.jpg", 1)
     with pytest.raises(ValueError, match="need a file of CLIP weights"):
         embed_raw(tmp_path / "empty")
+
+
+def test_lines_are_what_an_editor_counts(tmp_path):
+    (tmp_path / "a.txt").write_bytes("\ufeffone\u2028still one\r\ntwo\x0b\x85\n".encode())
+    assert raw_items(tmp_path / "a.txt") == ("texts", ["one\u2028still one", "two\x0b\x85"])
+    (tmp_path / "a.txt").write_bytes("größer\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="a.txt must be text in UTF-8; byte 2 is not"):
+        raw_items(tmp_path / "a.txt")
+    (tmp_path / "texts").mkdir()
+    for name, text in (("a", "one"), ("b", " \n"), ("c", "two")):
+        (tmp_path / f"texts/{name}.txt").write_text(text)
+    with pytest.raises(ValueError, match="b.txt are empty"):
+        raw_items(tmp_path / "texts")
+
+
+def test_a_broken_picture_is_named(tmp_path):
+    save_file({k: v.contiguous() for k, v in tiny_clip().state_dict().items()}, tmp_path / "clip.safetensors")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures/broken.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match="broken.png is no picture that can be read"):
+        embed_raw(tmp_path / "pictures", tmp_path / "clip.safetensors")

@@ -94,10 +94,11 @@ class CodeEncoder(Transformer):
         seed: int = 0,  # Weights and order of the batches
         device=None,  # Where to train; by default where the images are
         precision: str = "float32",  # Of the heads' products in training, as in `mixed_precision_on`
+        normalize: bool = False,  # Make unit rows of what comes in, where lengths mean nothing?
     ):
         self.dim, self.container, self.most = dim, container, most
         self.start, self.objective, self.training = start, objective, training
-        self.seed, self.device, self.precision = seed, device, precision
+        self.seed, self.device, self.precision, self.normalize = seed, device, precision, normalize
 
     @classmethod
     @checked(name=one_of(PRESETS))
@@ -164,10 +165,11 @@ class CodeEncoder(Transformer):
             raise ValueError(f"a budget is for corners; got container={new.container!r} and most={new.most}.")
         device = new.device or getattr(X, "device", "cpu")
         X, y = fitting_matrix(X, "images"), fitting_matrix(y, "texts", column=True)
-        data = paired_embeddings(X, y, pairs, "training", device)
+        data = paired_embeddings(X, y, pairs, "training", device, unit=new.normalize)
         new._forget(tuple(side.shape[1] for side in data[:2]))
         new._saw(X)
-        held = validation and paired_embeddings(*(*validation, None)[:3], "validation", device, new.features)
+        held = (*validation, None)[:3] if validation else None
+        held = held and paired_embeddings(*held, "validation", device, new.features, new.normalize)
         heads, rows = new.start.first(data, new, space_of)
         data = (*rows, data[2])  # copies of images and texts, if any were made, are given back
         vars(self).update(vars(new))
@@ -236,7 +238,8 @@ class CodeEncoder(Transformer):
         if self.heads is None:
             raise not_fitted("the heads are not trained. Call `fit` or `load` first.")
         device = next(self.heads.parameters()).device
-        t = embedding_tensor(x, f"{modality} embeddings", device, self.features[modality == "text"])
+        features = self.features[modality == "text"]
+        t = embedding_tensor(x, f"{modality} embeddings", device, features, self.normalize)
         size = 8 * (t.shape[-1] + 1024 + 4 * self.dim)  # bytes a row, with room for a hidden layer
         parts = t.reshape(-1, t.shape[-1]).split(rows_by_memory(device, size, 8192))
         v = torch.cat([self.heads[modality](part) for part in parts])

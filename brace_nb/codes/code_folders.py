@@ -15,14 +15,14 @@ import numpy as np
 from .code_encoder import CodeEncoder
 from .code_formats import CODE_FORMATS, ENCODER_FILE, load_codes, save_codes
 from ..core import check_sums, read_json, write_atomic, write_sums
-from ..core.files import SUMS, reading
+from ..core.files import SUMS, file_digest, reading
 
 # %% auto #0
-__all__ = ['write_folder', 'read_folder']
+__all__ = ['UNFINISHED', 'check_target', 'write_folder', 'read_folder']
 
 # %% ../../nbs/2_codes/10b_code_folders.ipynb #10b00006
 _AT_ONCE = 16_384  # rows
-_WORK, _REPORT = ".unfinished", "report.json"
+UNFINISHED, _REPORT = ".unfinished", "report.json"
 
 
 def _write_packed(path, model, x, modality, bar):
@@ -39,7 +39,7 @@ def _write_packed(path, model, x, modality, bar):
         out.truncate(head.tell() + done * width)
         bar.update(done)
         for i in range(done, len(x), _AT_ONCE):
-            part = np.asarray(x[i : i + _AT_ONCE], np.float32)
+            part = np.asarray(x[i : i + _AT_ONCE])
             out.write(np.ascontiguousarray(model.encode(part, modality, packed=True)).data)
             out.flush()
             bar.update(len(part))
@@ -51,30 +51,53 @@ def _write_codes(path, model, x, modality, form, bar):
         return _write_packed(path, model, x, modality, bar)
     parts = []
     for i in range(0, len(x), _AT_ONCE):
-        parts.append(model.encode(np.asarray(x[i : i + _AT_ONCE], np.float32), modality))
+        parts.append(model.encode(np.asarray(x[i : i + _AT_ONCE]), modality))
         bar.update(len(parts[-1]))
     if parts[0].dtype != bool:
         raise ValueError(f"only bits are kept as {form}; codes of {model.container} are kept packed.")
     save_codes(path, np.concatenate(parts))
 
 # %% ../../nbs/2_codes/10b_code_folders.ipynb #10b00007
+def check_target(
+    target,  # Folder to write
+    names: tuple = (),  # Of the files to be written into it
+) -> None:
+    "Raise ValueError where something else stands in the way."
+    target = Path(target)
+    here = next(path for path in (target.absolute(), *target.absolute().parents) if path.exists())
+    if not here.is_dir():
+        raise ValueError(f"{here} is a file, and codes are written into a folder. Choose another (--out).")
+    for name in names:
+        if (target / name).is_dir():
+            raise ValueError(f"{target / name} must be a file to be written; got a folder. Move it away.")
+
+
+def _discard_another(work, plan, beside):
+    "Files of an unfinished run of another plan go."
+    path = work / "plan.json"
+    if work.is_dir() and (not path.is_file() or read_json(path) != plan):
+        for file in (file for file in work.iterdir() if file.name not in beside):
+            file.unlink()
+
+
 def write_folder(
     target,  # Folder to write
     sides: dict,  # Name of the file of codes = (matrix (n, features), modality)
     plan: dict,  # Of what the folder is made; an unfinished run of another plan is thrown away
     fit,  # Called without arguments -> (fitted encoder, report)
     form: str = "packed",  # A key of `CODE_FORMATS` that is kept in files
+    beside: tuple = (),  # Names of further files, which lie in `UNFINISHED` already
 ) -> dict:  # The report
     "Encoder, codes, report and digests; what an interrupted run has finished is not done again."
     from tqdm import tqdm
 
     target = Path(target)
-    work, suffix = target / _WORK, CODE_FORMATS[form].suffix
-    names = [ENCODER_FILE, *(name + suffix for name in sides), _REPORT]
+    work, suffix = target / UNFINISHED, CODE_FORMATS[form].suffix
+    names = [ENCODER_FILE, *(name + suffix for name in sides), *beside, _REPORT]
+    check_target(target, (*names, SUMS))
     plan = json.loads(json.dumps(plan | dict(form=form), default=str))
+    _discard_another(work, plan, beside)
     if not (work / SUMS).is_file():  # else only the moving is left
-        if work.exists() and (not (work / "plan.json").is_file() or read_json(work / "plan.json") != plan):
-            shutil.rmtree(work)
         model, report = _fitted(work, fit)
         work.mkdir(parents=True, exist_ok=True)
         write_atomic(work / "plan.json", json.dumps(plan))
@@ -113,6 +136,7 @@ def read_folder(
             f"Name one of its files: {', '.join(here)}." if here else "Expected codes of `brace-nb encode`."
         )
         raise FileNotFoundError(f"{codes} is not a file. {cure}")
+    known = []
     if (codes.parent / SUMS).is_file():
         known = check_sums(codes.parent)
         if encoder is None and not {codes.name, ENCODER_FILE} <= set(known):
@@ -120,7 +144,10 @@ def read_folder(
                 f"{codes.parent / SUMS} must list {codes.name} and {ENCODER_FILE}; got {', '.join(known)}. "
                 "The files are not of one writing."
             )
-    model = CodeEncoder.load(encoder or codes.parent / ENCODER_FILE)
+    own = codes.parent / ENCODER_FILE
+    model = CodeEncoder.load(encoder or own)
+    if encoder and {codes.name, ENCODER_FILE} <= set(known) and file_digest(encoder) != file_digest(own):
+        raise ValueError(f"encoder must be the one that made {codes}, {own}; got {encoder}. Leave it out.")
     if codes.suffix != ".npy":
         return model, model.kept.pack(load_codes(codes, model.dim))
     with reading(codes, "packed codes in a .npy file") as path:

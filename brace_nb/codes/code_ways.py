@@ -39,8 +39,9 @@ def check_preset(
     bits: int | None,  # As asked for; None: the preset's
     active: int | None,  # Most active bits that were asked for
     features: int,  # Of the first file
+    form: str = "packed",  # A key of `CODE_FORMATS`
 ) -> None:
-    "Raise ValueError for what a preset cannot do with one file, or with so many bits."
+    "Raise ValueError for what a preset cannot do with one file, with so many bits, or in a form."
     alone = ("auto", *_ONE, "few")
     if one and (preset not in alone or epochs):
         got = f"preset {preset}" + (f" with {epochs} epochs" if epochs else "")
@@ -54,6 +55,10 @@ def check_preset(
         raise ValueError(
             f"preset {preset} takes whole bytes that divide the features, and no --active; got {got}."
         )
+    if preset in _CENTERS and form != "packed":
+        raise ValueError(
+            f"preset {preset} makes numbers of centers, kept packed; got --form {form}. Take sign."
+        )
     if preset == "sign" and active:
         raise ValueError("preset sign has half of its bits active; got --active. Take best or few.")
 
@@ -65,6 +70,7 @@ def ways_to_code(
     options: dict,  # Of the encoder: `dim` and `most`, as far as they were asked for
     features: tuple,  # Of both files
     rows: int,  # Pairs to learn from
+    form: str = "packed",  # A key of `CODE_FORMATS`: others than packed keep bits only
 ) -> dict:  # Name of a way -> (preset, changes of it, epochs)
     "What to try: of one preset, or of all that fit so many bits, features and rows."
     if preset != "auto":
@@ -72,7 +78,8 @@ def ways_to_code(
         return {preset: (preset, changes, 0 if one else epochs)}
     found = dict(_ONE if one else _TWO)
     bits = options.get("dim", 256)
-    if options.get("most") or bits % 8 or rows < 256 or features[0] % max(1, bits // 8):
+    whole = bits % 8 == 0 and features[0] % max(1, bits // 8) == 0
+    if options.get("most") or form != "packed" or rows < 256 or not whole:
         found = {name: way for name, way in found.items() if way[0] not in _CENTERS}
     if bits > _FEW_BITS:
         found.pop("additive", None)

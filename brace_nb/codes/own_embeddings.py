@@ -5,21 +5,20 @@
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #95e63349
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from .code_encoder import CodeEncoder
-from .code_folders import read_folder, write_folder
+from .code_folders import UNFINISHED, check_target, read_folder, write_folder
 from .code_formats import CODE_FORMATS, kept_in_files
 from .code_ways import check_preset, ways_to_code
 from .float_queries import nearest_by_tables, rescored
 from .head_training import PRESETS
 from .index import nearest
-from .pairing import index_pairs
-from .texts_and_pictures import raw_items, user_embeddings
+from .pairing import index_pairs, unit_rows
+from .texts_and_pictures import is_raw, marks_of, raw_items, user_embeddings
 from .unseen import hits_interval
 from ..core import as_tensor, checked, count, one_of, share, size
 from ..core.repeats import equal_partners, equal_rows
@@ -62,7 +61,7 @@ def _split(pairs, held, seed, pictures):
     if not 0 < held < 1 or count < 2 or len(used) - count < 2:
         raise ValueError(
             "`held`, between 0 and 1, must leave two rows to measure with and two to learn from; "
-            f"got {held} of {len(pairs)} rows, {len(used)} of them different."
+            f"got {held} of {len(pairs)} rows, {len(used)} of them different. Give more rows."
         )
     away = np.random.default_rng(seed).permutation(used)[:count]
     taken = np.isin(shown, away)
@@ -99,14 +98,14 @@ def _epochs(training, pairs, epochs):
     return min(training.epochs, max(1, _MOST_STEPS // per_epoch))
 
 
-def _fit(model, images, texts, pairs, epochs):
+def _fit(model, images, texts, pairs, epochs, name):
     "Train with a bar, on the rows that the pairs name."
     from tqdm import tqdm
 
     epochs = _epochs(model.training, pairs, epochs)
     (first, i), (second, j) = (np.unique(side, return_inverse=True) for side in pairs.T)
-    x, y = np.asarray(images[first], np.float32), np.asarray(texts[second], np.float32)
-    with tqdm(total=epochs, unit="epoch", disable=None) as bar:
+    x, y = images[first], texts[second]
+    with tqdm(total=epochs, unit="epoch", desc=name, disable=None if epochs else True) as bar:
 
         def tick(encoder, row):
             bar.set_postfix(loss=f"{row['train']:.3f}", refresh=False)
@@ -117,15 +116,18 @@ def _fit(model, images, texts, pairs, epochs):
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #63af902c
 def _encoders(ways, options, x, y, pairs):
     "A fitted encoder for each way."
-    found = {}
-    for name, (preset, changes, epochs) in ways.items():
+    from tqdm import tqdm
+
+    found, tried = {}, tqdm(ways.items(), unit="way", disable=None if len(ways) > 1 else True)
+    for name, (preset, changes, epochs) in tried:
+        tried.set_postfix_str(name)
         model = CodeEncoder.preset(preset, **options).set_params(**changes)
-        found[name] = _fit(model, x, y, pairs, epochs)
+        found[name] = _fit(model, x, y, pairs, epochs, name)
     return found
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #c4d6b064
 def _unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12)
+    return unit_rows(as_tensor(x)).numpy()
 
 
 def _scores(model, x, y, asked):
@@ -229,6 +231,13 @@ def _advice(told, rows, chosen, one, rows_held):
     )
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #0e1b0002
+def _check_lengths(ks):
+    for k in ks:
+        size(k, "ks")
+    if not len(ks):
+        raise ValueError("ks must hold a length of a list; got none. Give some, such as 1, 5, 10.")
+
+
 def _check_lists(ks, held_out, one):
     "Of one matrix a row is near all others, so a list that holds them all says nothing."
     if one and min(ks) >= held_out:
@@ -246,7 +255,7 @@ def _choice(x, y, same, learned, ways, options, one):
     found = {name: [] for name in ways}
     for draw in range(1, 1 + min(_MOST_DRAWS, -(-_ENOUGH // max(2, len(learned) // 10)))):
         inner, choice = _split(learned, 0.1, options["seed"] + draw, same[0])
-        a, b = (np.asarray(side[rows], np.float32) for side, rows in zip((x, y), choice.T))
+        a, b = (side[rows] for side, rows in zip((x, y), choice.T))
         k, near = (1, None) if not one else (min(10, len(choice) - 1), _first(_unit(a) @ _unit(a).T, 10))
         for name, model in _encoders(ways, options, x, y, inner).items():
             hits = _hits(_scores(model, a, b, "floats"), near, _right(same, choice), [k])
@@ -263,7 +272,7 @@ def _made(x, y, same, pairs, ways, options, one, held, form, ks):
     tried = _choice(x, y, same, learned, ways, options, one) if len(ways) > 1 else {}
     models = _encoders(ways, options, x, y, learned)
     chosen = max(tried, key=tried.get) if tried else next(iter(models))
-    held = [np.asarray(side[rows], np.float32) for side, rows in zip((x, y), measured.T)]
+    held = [side[rows] for side, rows in zip((x, y), measured.T)]
     rows, told = _lines(models, *held, _right(same, measured), one, form, ks)
     codes = np.asarray(models[chosen].encode_images(held[0]))
     facts = dict(
@@ -302,23 +311,30 @@ def encode_files(
     model=None,  # Folder of a sentence encoder or file of CLIP weights, for texts and pictures
 ) -> dict:  # The report, which is also written
     "Fit encoders of codes to embeddings, measure them on rows they did not see, encode all by the best."
-    options = {k: v for k, v in (("dim", bits), ("most", active)) if v is not None} | dict(seed=seed)
+    options = {k: v for k, v in (("dim", bits), ("most", active)) if v is not None}
+    options |= dict(seed=seed, normalize=True)
     one, files = texts is None, [path for path in (images, texts) if path is not None]
-    kept = [Path(target, f"{name}embeddings.npy") for name in ([""] if one else ["image_", "text_"])]
-    x, *rest = (user_embeddings(path, key, model, beside) for path, key, beside in zip(files, keys, kept))
+    _check_lengths(ks)
+    check_target(target)
+    names = ["codes"] if one else ["images", "texts"]
+    if over := {Path(target, f"{n}.npy").resolve() for n in names} & {Path(p).resolve() for p in files}:
+        raise ValueError(f"{over.pop()} is read and would be written over. Choose another folder (--out).")
+    kept = [Path(target, UNFINISHED, f"{n}embeddings.npy") for n in ([""] if one else ["image_", "text_"])]
+    x, *rest = (user_embeddings(path, key, model, place) for path, key, place in zip(files, keys, kept))
     y = x if one else rest[0]
     pairs = _pairs(owner, x, y)
-    check_preset(preset, one, epochs, bits, active, x.shape[1])
-    ways = ways_to_code(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs))
+    check_preset(preset, one, epochs, bits, active, x.shape[1], form)
+    ways = ways_to_code(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs), form)
     same = [equal_rows(x), equal_rows(y)] if not one else [np.arange(len(x))] * 2
-    sides = dict(codes=(x, "image")) if one else dict(images=(x, "image"), texts=(y, "text"))
-    if over := {Path(target, f"{side}.npy").resolve() for side in sides} & {Path(p).resolve() for p in files}:
-        raise ValueError(f"{over.pop()} is read and would be written over. Choose another folder (--out).")
-    marks = [(str(Path(path).resolve()), os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in files]
+    sides = {name: (x, "image") if name != "texts" else (y, "text") for name in names}
     asked = dict(preset=preset, epochs=epochs, held=held, ks=ks, keys=keys, model=model)
     asked |= dict(owner=pairs[:, 0].tolist() if owner is not None else None)
+    asked |= options | dict(files=[mark for path in files for mark in marks_of(path)])
     fit = partial(_made, x, y, same, pairs, ways, options, one, held, form, ks)
-    return write_folder(target, sides, asked | options | dict(files=marks), fit, form)
+    raw = [
+        place.with_suffix(end).name for place, p in zip(kept, files) if is_raw(p) for end in (".npy", ".json")
+    ]
+    return write_folder(target, sides, asked, fit, form, tuple(raw))
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #9b330f1a
 def report_lines(

@@ -7,18 +7,29 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..core import as_generator, as_tensor, check_finite
 
 # %% auto #0
-__all__ = ['embedding_tensor', 'index_pairs', 'paired_embeddings', 'ShuffledPairs', 'DistinctPairs']
+__all__ = ['unit_rows', 'embedding_tensor', 'index_pairs', 'paired_embeddings', 'ShuffledPairs', 'DistinctPairs']
 
 # %% ../../nbs/2_codes/07a_pairing.ipynb #498211fe
+def unit_rows(
+    x: Tensor,  # Rows (..., features) of any size
+) -> Tensor:  # float32, the same directions; a row of zeros stays one
+    "Rows of length 1, through float64 and their largest entries, so that no square over- or underflows."
+    wide = x.double()
+    largest = wide.abs().amax(-1, keepdim=True)
+    return F.normalize(wide / torch.where(largest > 0, largest, 1), dim=-1).float()
+
+
 def embedding_tensor(
     x,  # Embeddings (..., features): tensor, array, list
     what: str,  # For the error
     device="cpu",  # Where to put it
     features: int = None,  # Expected last axis
+    unit: bool = False,  # Make unit rows of them?
 ) -> Tensor:  # float32 (..., features)
     "Check embeddings and bring them to the device."
     t = as_tensor(x, what).detach()
@@ -31,7 +42,7 @@ def embedding_tensor(
             f"{what} must have {features} features, as in `fit`; got {t.shape[-1]}. "
             "Use the encoder that the heads were trained on."
         )
-    t = t.to(device, torch.float32)
+    t = (unit_rows(t) if unit else t).to(device, torch.float32)
     check_finite(t, what, "Drop these rows first, or leave them out of `pairs`.")
     return t
 
@@ -91,6 +102,7 @@ def paired_embeddings(
     what: str,  # "training" or "validation", for the error
     device,  # Where to put them
     features=(None, None),  # Expected features of images and texts
+    unit: bool = False,  # As of `embedding_tensor`
 ) -> tuple[Tensor, Tensor, Tensor]:  # Images, texts, pairs (2, P)
     "One set of pairs, checked."
     images, texts = as_tensor(images, f"{what} images"), as_tensor(texts, f"{what} texts")
@@ -104,8 +116,8 @@ def paired_embeddings(
         _check_varied((images, texts), index, what)
     if index.shape[1] < 2:
         raise ValueError(f"the contrastive loss needs at least two {what} pairs; got {index.shape[1]}.")
-    x = embedding_tensor(_used_rows(images, index[0]), f"{what} image embeddings", device, features[0])
-    y = embedding_tensor(_used_rows(texts, index[1]), f"{what} text embeddings", device, features[1])
+    x = embedding_tensor(_used_rows(images, index[0]), f"{what} image embeddings", device, features[0], unit)
+    y = embedding_tensor(_used_rows(texts, index[1]), f"{what} text embeddings", device, features[1], unit)
     return x, y, index.to(device)
 
 # %% ../../nbs/2_codes/07a_pairing.ipynb #4c9d3528

@@ -5,17 +5,20 @@
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c00003
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ..core.files import atomic_path, existing_file
+from ..core import read_json, write_atomic
+from ..core.files import atomic_path, existing_file, file_digest
 from ..core.matrix_files import open_matrix
 
 # %% auto #0
-__all__ = ['is_raw', 'raw_items', 'embed_raw', 'user_embeddings']
+__all__ = ['is_raw', 'raw_items', 'embed_raw', 'marks_of', 'kept_embeddings', 'user_embeddings']
 
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c00005
 _PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
@@ -29,6 +32,14 @@ def is_raw(
     return Path(path).is_dir() or Path(path).suffix == ".txt"
 
 
+def _text(path):
+    "A text file; what marks its encoding is no part of the text."
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8; byte {error.start} is not. Save it so.") from None
+
+
 def raw_items(
     path,  # A .txt file, or a folder of .txt files or pictures
 ) -> tuple[str, list]:  # "texts" and strings, or "pictures" and paths, in the order of their names
@@ -37,13 +48,16 @@ def raw_items(
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
         pictures = [p for p in files if p.suffix.lower() in _PICTURES]
-        texts = [p.read_text(encoding="utf-8").strip() for p in files if p.suffix == ".txt"]
+        texts = {p.name: _text(p).strip() for p in files if p.suffix == ".txt"}
+        if empty := [name for name, text in texts.items() if not text][:5]:
+            raise ValueError(f"{path}: every file must hold a text; {', '.join(empty)} are empty.")
         if bool(pictures) == bool(texts):
             raise ValueError(
                 f"{path} must hold either .txt files or pictures; got {len(texts)} and {len(pictures)}."
             )
-        return ("pictures", pictures) if pictures else ("texts", texts)
-    lines = existing_file(path, "a sentence on each line").read_text(encoding="utf-8").splitlines()
+        return ("pictures", pictures) if pictures else ("texts", list(texts.values()))
+    lines = _text(existing_file(path, "a sentence on each line")).removesuffix("\n").split("\n")
+    lines = lines if lines != [""] else []
     if not lines or not all(line.strip() for line in lines):
         empty = [i for i, line in enumerate(lines) if not line.strip()][:5]
         got = f"empty lines {empty} of {len(lines)}" if lines else "an empty file"
@@ -82,8 +96,11 @@ def _embed_by_clip(kind, items, weights):
 
     found = []
     for path in items:
-        with Image.open(path) as opened:
-            picture = opened.convert("RGB")
+        try:
+            with Image.open(path) as opened:
+                picture = opened.convert("RGB")
+        except (OSError, SyntaxError) as error:
+            raise ValueError(f"{path} is no picture that can be read: {error}. Take it away.") from None
         side = min(picture.size)
         left, top = ((length - side) // 2 for length in picture.size)
         square = picture.crop((left, top, left + side, top + side))
@@ -101,9 +118,9 @@ def embed_raw(
         return _embed_by_clip(kind, items, model)
     if kind == "pictures":
         raise ValueError(f"{path} holds pictures, which need a file of CLIP weights (--model); got {model}.")
-    if model is not None and not Path(model).is_dir():
+    if model is not None and not (Path(model) / "config.json").is_file():
         raise FileNotFoundError(
-            f"there is no model {model}. Expected a folder of transformers, or CLIP weights."
+            f"there is no model {model}. Expected a folder of transformers with config.json, or CLIP weights."
         )
     return _embed_sentences(items, model)
 
@@ -111,27 +128,60 @@ def embed_raw(
 _ROWS = 65_536  # at once
 
 
+def marks_of(
+    path,  # A file, or a folder of files
+) -> list:  # Name, size in bytes and time in nanoseconds of each file
+    "By what a file is known again."
+    files = sorted(p for p in Path(path).iterdir() if p.is_file()) if Path(path).is_dir() else [Path(path)]
+    return [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
+
+
+def kept_embeddings(
+    path,  # What `embed_raw` takes
+    model,  # As in `embed_raw`
+    kept: Path,  # File `.npy` of an unfinished folder; beside it a `.json` says of what they are
+) -> np.ndarray:  # Unit rows, float32 (n, features)
+    "Embeddings that this run, an unfinished or the last finished one of this folder has made."
+    about = dict(of=marks_of(path), model=None if model is None else marks_of(model))
+    written = kept.parent.parent / kept.name
+    for place in (kept, written):
+        note = place.with_suffix(".json")
+        known = read_json(note) if note.is_file() and place.is_file() else {}
+        if {k: known.get(k) for k in about} == about and known.get("sha256") == file_digest(place):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            for file in (place, note) if place != kept else ():
+                shutil.copyfile(file, kept.parent / file.name)
+            return np.load(kept, mmap_mode="r")
+    x = embed_raw(path, model)
+    with atomic_path(kept) as part, open(part, "wb") as out:
+        np.save(out, x)
+    write_atomic(kept.with_suffix(".json"), json.dumps(about | dict(sha256=file_digest(kept))))
+    print(f"{len(x):,} embeddings: {written}", file=sys.stderr)
+    return x
+
+
 def user_embeddings(
     path,  # File of embeddings, or what `embed_raw` takes
     key=None,  # Name of the matrix in a file that holds several
     model=None,  # As in `embed_raw`
-    kept=None,  # File for the embeddings of texts and pictures, which take long; None: they are not kept
+    kept: Path | None = None,  # As in `kept_embeddings`; None: embeddings of texts and pictures are not kept
 ) -> np.ndarray:  # Rows (n, features) with a direction; a map where it can be
     "The matrix that a user named, checked; texts and pictures are embedded first."
     if is_raw(path):
-        x = embed_raw(path, model)
-        if kept is not None:  # written before anything else can go wrong
-            with atomic_path(kept) as part, open(part, "wb") as out:
-                np.save(out, x)
-            print(f"{len(x):,} embeddings: {kept}", file=sys.stderr)
-        return x
+        return embed_raw(path, model) if kept is None else kept_embeddings(path, model, kept)
     x = open_matrix(path, key).read()
     x = x.view(np.uint8) if x.dtype == bool else x
+    if not x.shape[1]:
+        raise ValueError(f"{path}: embeddings need at least one feature; got shape {x.shape}.")
     for i in range(0, len(x), _ROWS):
-        with np.errstate(over="ignore"):
-            part = np.asarray(x[i : i + _ROWS], np.float32)
-        for bad, what in ((~np.isfinite(part), "finite in float32"), (part.any(1) == 0, "directions, not 0")):
+        part = _wide(x[i : i + _ROWS])
+        for bad, what in ((~np.isfinite(part), "finite"), (part.any(1) == 0, "directions, not 0")):
             if bad.any():
                 rows = (i + np.flatnonzero(bad.reshape(len(part), -1).any(1))[:5]).tolist()
                 raise ValueError(f"{path}: embeddings must be {what}; rows {rows} are not. Drop these rows.")
     return x
+
+
+def _wide(rows):
+    "Numbers of up to 32 bits as float32, others as float64."
+    return np.asarray(rows, np.float64 if rows.dtype.itemsize > 4 else np.float32)
