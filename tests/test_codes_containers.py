@@ -18,6 +18,7 @@ from brace_nb.codes import (
     jaccard,
     ternarize,
 )
+from brace_nb.codes.quantizers import PrincipalBytes
 from brace_nb.companion import PALETTE, style
 
 NAMES = list(CONTAINERS)
@@ -201,3 +202,83 @@ def test_the_ridge_of_sums_helps_rows_that_were_not_learned(monkeypatch):
     with_ridge = missed()
     monkeypatch.setattr("brace_nb.codes.quantizers._SHRINKAGE", 0)
     assert with_ridge < 0.99 * missed()
+
+
+def sized(n=600, features=24, rank=6):
+    "Rows near a plane, the largest entry in [1, 2): no power of two is taken out of them."
+    random = np.random.default_rng(3)
+    x = random.normal(size=(n, rank)) @ random.normal(size=(rank, features))
+    x = x + 0.4 * random.normal(size=x.shape)
+    return (1.5 * x / np.abs(x).max()).astype(np.float32)
+
+
+@pytest.mark.parametrize("rotate", [True, False])
+@pytest.mark.parametrize("power", [-110, -70, 70, 100, 126])
+def test_centers_of_pieces_have_the_same_digits_at_every_power_of_two(rotate, power):
+    x = sized()
+    known, moved = ProductQuantizer(4, rotate).fit(x), ProductQuantizer(4, rotate).fit(np.ldexp(x, power))
+    codes = known.encode(x)
+    assert np.array_equal(moved.encode(np.ldexp(x, power)), codes)
+    for a, b in ((moved.decode(codes), known.decode(codes)), (moved.learned()[1], known.learned()[1])):
+        assert np.array_equal(a, np.ldexp(b, power))
+    assert np.array_equal(moved.turned(np.ldexp(x, power)), np.ldexp(known.turned(x), power))
+    assert np.array_equal(moved.learned()[0], known.learned()[0])
+
+
+@pytest.mark.parametrize("scale", [1e19, 1e20, 1e38, 1e-25, 1e-36])
+def test_pieces_of_large_and_small_rows_are_nearest_to_their_centers(scale):
+    x = sized()
+    rows = x * np.float32(scale)
+    fitted = ProductQuantizer(4).fit(rows)
+    turned, centers = fitted.turned(rows).astype(float) / scale, fitted.learned()[1].astype(float) / scale
+    squares = np.square(turned.reshape(-1, 4, 1, 6) - centers).sum(-1)
+    chosen = np.take_along_axis(squares, fitted.encode(rows)[..., None].astype(int), 2)[..., 0]
+    assert (chosen <= squares.min(-1) * (1 + 1e-4) + 1e-9).all()
+    assert chosen.sum() < 0.05 * np.square(turned - turned.mean(0)).sum()
+
+
+def test_far_rows_take_the_center_in_their_direction():
+    x = sized()
+    fitted = ProductQuantizer(4).fit(x)
+    products = np.einsum("npf,pcf->npc", fitted.turned(x).reshape(-1, 4, 6), fitted.learned()[1])
+    for scale in (1e9, 1e20, 1e37):
+        chosen = np.take_along_axis(products, fitted.encode(x * np.float32(scale))[..., None].astype(int), 2)
+        assert np.allclose(chosen[..., 0], products.max(-1), rtol=0.01, atol=2e-3)
+
+
+@pytest.mark.parametrize("made", [ProductQuantizer(4), AdditiveQuantizer(4, steps=1), PrincipalBytes(4)])
+def test_quantizers_read_views_and_read_only_rows(made, recwarn):
+    x = sized()
+    locked = x.copy()
+    locked.flags.writeable = False
+    codes = made.fit(x).encode(x)
+    backward = type(made)(**made.get_params()).fit(x[::-1].copy())
+    assert np.array_equal(type(made)(**made.get_params()).fit(x[::-1]).encode(x), backward.encode(x))
+    for call in (made.encode, made.turned, made.restored, made.transform):
+        assert np.array_equal(call(x[::-1]), call(x[::-1].copy())) and np.array_equal(call(locked), call(x))
+    assert np.array_equal(made.encode(x[::-1]), made.encode(x)[::-1])
+    assert np.array_equal(made.fit(locked).encode(x), codes) and not recwarn.list
+    assert made.encode(x[:0]).shape == (0, 4)
+
+
+@pytest.mark.parametrize("kind", [ProductQuantizer, AdditiveQuantizer])
+def test_quantizers_say_their_own_name_and_how_many_rows_they_need(kind):
+    for n in (0, 1, 255):
+        with pytest.raises(ValueError, match=rf"{kind.__name__} needs at least 256 rows.*got {n} sample"):
+            kind(4).fit(sized()[:n])
+    with pytest.raises(ValueError, match=rf"{kind.__name__} needs rows.*\(600, 24\) and 5 pieces"):
+        kind(5).fit(sized())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_rows_have_no_codes(name):
+    images, texts = views()
+    e = CodeEncoder.preset("rotation", dim=16, container=name, batch_size=64, epochs=1).fit(images, texts)
+    for packed in (False, True):
+        assert e.encode(images[:0], packed=packed).shape == (
+            0,
+            *e.encode(images[:1], packed=packed).shape[1:],
+        )
+    one = e.encode(images[:6].reshape(2, 3, 24))
+    assert np.array_equal(one.reshape(6, -1), e.encode(images[:6]))
+    assert e.encode(np.zeros((2, 0, 24), np.float32)).shape == (2, 0, one.shape[-1])

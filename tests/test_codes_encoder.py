@@ -352,6 +352,25 @@ def test_a_training_that_diverges_says_so():
         CodeEncoder(**SMALL).fit(images, texts, learning_rate=1e30)
 
 
+def test_rows_too_long_for_plain_heads_are_named_with_their_side():
+    images, texts = pairs_of_views(30)
+    encoder = CodeEncoder(**SMALL)
+    for x, y, side in (
+        (images * np.float32(1e20), texts, "image"),
+        (images, texts * np.float32(1e37), "text"),
+    ):
+        with pytest.raises(ValueError, match=rf"training {side} embeddings must be shorter.*Divide images"):
+            encoder.fit(x, y)
+        with pytest.raises(ValueError, match=rf"validation {side} embeddings must be shorter"):
+            encoder.fit(images, texts, validation=(x, y))
+    encoder.fit(images, texts)
+    images[3] *= np.float32(1e19)
+    with pytest.raises(ValueError, match=r"image embeddings must be shorter than 1e18.*rows \[3\]"):
+        encoder.encode_images(images)
+    with pytest.raises(ValueError, match=r"text embeddings must be shorter than 1e18.*rows \[0, 1"):
+        encoder.encode_texts(texts * np.float32(1e30))
+
+
 def test_embeddings_of_any_kind_encode_alike():
     images, texts = (x[:40].astype(np.float64) for x in pairs_of_views(60))
     encoder = CodeEncoder(**SMALL).fit(images.astype(">f8"), texts[::-1].copy()[::-1], epochs=1)

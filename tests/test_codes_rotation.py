@@ -63,6 +63,32 @@ def test_a_common_space_of_many_pairs_is_summed_and_applied_in_parts(monkeypatch
     assert torch.allclose(whole[1](texts[0]), moved[0, 0], atol=1e-6)
 
 
+@pytest.mark.parametrize("powers", [(-100, -100), (70, 70), (125, 125), (-70, 100)])
+def test_a_common_space_is_that_of_float64_at_every_scale_of_float32(powers):
+    images, texts = (np.ldexp(v / abs(v).max(), p) for v, p in zip(views(60, 6), powers))
+    pairs = torch.arange(60).expand(2, -1)
+    maps = fit_common_space(*map(torch.tensor, (images, texts)), pairs)
+    for own, rows in zip(maps, (images, texts)):
+        told = rows.astype(float) - rows.astype(float).mean(0)
+        told /= np.linalg.norm(told, axis=1, keepdims=True)
+        assert np.allclose(own(torch.tensor(rows)), told, atol=1e-5)
+    ends = torch.tensor([[3e38] * 6, [-3e38] * 6])
+    far = fit_common_space(ends, ends, torch.arange(2).expand(2, -1))[0](ends)
+    assert torch.allclose(far, ends.sign() / 6**0.5)
+
+
+@pytest.mark.parametrize("preset", ["sign", "rotation", "best", "few", "pq", "additive"])
+def test_an_encoder_behind_a_common_space_has_the_same_codes_at_every_scale(preset):
+    images, texts = (v / abs(v).max() for v in views())
+    quick = dict(QUICK, most=5) if preset == "few" else QUICK
+    known = CodeEncoder.preset(preset, **quick).fit(images, texts)
+    for powers in ((-100, -100), (63, 63), (127, 127), (-66, 90)):
+        x, y = (np.ldexp(v, p) for v, p in zip((images, texts), powers))
+        moved = CodeEncoder.preset(preset, **quick).fit(x, y, validation=(x[:50], y[:50]))
+        assert np.array_equal(moved.encode_images(x), known.encode_images(images))
+        assert np.array_equal(moved.encode_texts(y), known.encode_texts(texts))
+
+
 def test_a_common_space_that_is_taken_over_is_the_one_that_is_fitted():
     x, y = views(120)
     fresh = CodeEncoder.preset("rotation", ridge=0.5, spread=1.0, **QUICK)

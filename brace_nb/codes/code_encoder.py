@@ -24,6 +24,7 @@ from brace_nb.codes.head_training import (
     RandomStart,
     RotationStart,
     common_maps,
+    rows_to_embed,
     weights_of,
 )
 from ..foundations.tuples import MODALITIES
@@ -238,8 +239,7 @@ class CodeEncoder(Transformer):
         if self.heads is None:
             raise not_fitted("the heads are not trained. Call `fit` or `load` first.")
         device = next(self.heads.parameters()).device
-        features = self.features[modality == "text"]
-        t = embedding_tensor(x, f"{modality} embeddings", device, features, self.normalize)
+        t = rows_to_embed(self, x, modality, device)
         size = 8 * (t.shape[-1] + 1024 + 4 * self.dim)  # bytes a row, with room for a hidden layer
         parts = t.reshape(-1, t.shape[-1]).split(rows_by_memory(device, size, 8192))
         v = torch.cat([self.heads[modality](part) for part in parts])

@@ -5,12 +5,14 @@
 # %% ../../nbs/2_codes/06a_common_space.ipynb #412fecc9
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .heads import head_rows
-from ..core import check_finite, checked, floats, integers, positive, rows_by_memory, size
+from ..core import check_finite, checked, floats, integers, normalize, positive, rows_by_memory, size
 
 # %% auto #0
 __all__ = ['CommonSpace', 'mean_partner', 'within_pair_weights', 'kernel_ridge', 'fit_common_space']
@@ -56,7 +58,7 @@ class CommonSpace(nn.Module):
         return found.reshape(x.shape)
 
     def _moved(self, x):
-        x = F.normalize(x - self.mean, dim=-1)
+        x = normalize(x / 2 - self.mean / 2, zero=True)  # of halves the difference always exists
         return F.normalize((x + self.recall(x)) @ self.weights, dim=-1)
 
 # %% ../../nbs/2_codes/06a_common_space.ipynb #932f4c4b
@@ -65,9 +67,14 @@ _AT_ONCE = 131_072  # pairs that are summed at once; sums of more are added up
 
 def _centered(x, index):
     "Unit rows after subtracting the mean of the rows that the pairs use; and that mean."
+    largest = max(float(x[rows].abs().amax()) for rows in index.split(_AT_ONCE))
+    power = 2.0 ** -min(126, max(-126, math.frexp(largest)[1]))
+    x = x * power  # no digit is lost, and every sum exists
     mean = sum(x[rows].sum(0) for rows in index.split(_AT_ONCE)) / len(index)
-    x = x - mean
-    return F.normalize(x, dim=-1, out=x), mean
+    x -= mean
+    for part in x.split(8192):
+        part.copy_(normalize(part, zero=True))
+    return x, mean / power
 
 
 def mean_partner(

@@ -218,12 +218,12 @@ def _nearest_centers(x, most=None, book=None):
     rows = _turned(x.reshape(-1, x.shape[-1]), book)
     if not x.is_cuda:
         found = nearest_centers(rows.flatten(1).detach().float().numpy(), book["centers"].float().numpy())
-        return torch.from_numpy(found).reshape(*x.shape[:-1], -1)
+        return torch.from_numpy(found).reshape(*x.shape[:-1], len(book["centers"]))
     squares, found = book["centers"].square().sum(-1), []
     for part in rows.split(1024):
         products = torch.bmm(part.transpose(0, 1), book["centers"].transpose(1, 2))  # (bytes, n, 256)
         found.append((squares[:, None] - 2 * products).argmin(-1).T.to(torch.uint8))
-    return torch.cat(found).reshape(*x.shape[:-1], -1)
+    return torch.cat(found).reshape(*x.shape[:-1], len(book["centers"]))
 
 
 def _centers_of(codes, book):
@@ -286,7 +286,7 @@ def _nearest_sum(x, most=None, book=None):
     _without_budget("additive", most)
     rows, centers = (z.detach().double().cpu().numpy() for z in (x, book["centers"]))
     found = nearest_sums(rows.reshape(-1, rows.shape[-1]), centers)
-    return torch.from_numpy(found).reshape(*x.shape[:-1], -1).to(x.device)
+    return torch.from_numpy(found).reshape(*x.shape[:-1], len(centers)).to(x.device)
 
 
 def _learn_sums(rows, dim, seed):

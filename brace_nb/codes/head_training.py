@@ -16,7 +16,7 @@ from torch import nn
 
 from .common_space import CommonSpace, fit_common_space
 from .heads import TARGETS, BinaryHead, TernaryHead, alignment_loss, uniformity_loss
-from .pairing import DistinctPairs, ShuffledPairs
+from .pairing import DistinctPairs, ShuffledPairs, embedding_tensor
 from brace_nb.codes.rotation_heads import (
     RotationHead,
     distillation_loss,
@@ -29,8 +29,8 @@ from ..core.training import weights_from
 from ..foundations import clip_loss
 
 # %% auto #0
-__all__ = ['PRESETS', 'HeadObjective', 'HeadTraining', 'HeadStart', 'RandomStart', 'common_maps', 'RotationStart', 'HeadRun',
-           'EpochEnd', 'weights_of']
+__all__ = ['PRESETS', 'HeadObjective', 'HeadTraining', 'HeadStart', 'RandomStart', 'common_maps', 'RotationStart',
+           'check_lengths', 'rows_to_embed', 'HeadRun', 'EpochEnd', 'weights_of']
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #977de47e
 _PULLS = dict.fromkeys(("contrastive", "align", "uniform", "distill"), nonnegative)
@@ -246,6 +246,33 @@ PRESETS = {
 PRESETS["additive"] = PRESETS["pq"] | dict(container="additive")  # best at 8 bytes; a minute to learn
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #ab895683
+def check_lengths(
+    x,  # Rows that heads see (..., F)
+    what: str,  # For the error
+) -> None:
+    "Raise ValueError naming the first rows whose squares are too large for float32."
+    long = (torch.linalg.vector_norm(x, dim=-1) > 2.0**60).flatten().nonzero().flatten()
+    if len(long):
+        raise ValueError(
+            f"{what} must be shorter than 1e18, so that their squares exist; rows {long[:5].tolist()} are "
+            "not. Divide images and texts by their lengths, or by one number, here and wherever you encode."
+        )
+
+
+def rows_to_embed(
+    encoder,  # A fitted `CodeEncoder`
+    x,  # Embeddings (..., features)
+    modality: str,  # "image" or "text"
+    device,  # Where to put them
+):  # Tensor, float32 (..., features)
+    "What heads can take; those behind a common space, which makes unit rows, take rows of any length."
+    features = encoder.features[modality == "text"]
+    t = embedding_tensor(x, f"{modality} embeddings", device, features, encoder.normalize)
+    if isinstance(encoder.heads[modality][0], nn.Identity):
+        check_lengths(t, f"{modality} embeddings")
+    return t
+
+
 class HeadRun:
     "Heads, logit scale, batches and loss of one training."
 
@@ -255,6 +282,9 @@ class HeadRun:
         device = data[0].device
         self.forward = {k: in_precision(h, device, encoder.precision) for k, h in self.learning.items()}
         self.held = held and self._in_space(held)
+        for rows, what in ((data, "training"), (self.held or (), "validation")):
+            for x, side in zip(rows, ("image", "text")):
+                check_lengths(x, f"{what} {side} embeddings")
         self.scale = nn.Parameter(torch.tensor(math.log(self.recipe.first_scale), device=device))
         self.scale.requires_grad_(self.recipe.scale is None)
         draw = DistinctPairs if encoder.training.distinct else ShuffledPairs

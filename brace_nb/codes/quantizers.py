@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from .estimators import Transformer, fitting_matrix, not_fitted
 from .similarity import row_parts
-from ..core import array, check_finite, checked, ids, parallel_map, seed, size
+from ..core import array, as_array, as_tensor, check_finite, checked, ids, parallel_map, seed, size
 from ..core.arguments import within
 
 # %% auto #0
@@ -43,8 +42,21 @@ def nearest_centers(
 
     columns = np.ascontiguousarray(centers.transpose(0, 2, 1))
     out = np.empty((len(x), len(centers)), np.uint8)
-    parallel_map(lambda p: number_pieces(x[slice(*p)], columns, out[slice(*p)]), row_parts(len(x), 1024))
+    largest = np.frexp(np.abs(centers).max())[1]
+
+    def part(ends):
+        number_pieces(_nearer(x[slice(*ends)], len(centers), largest), columns, out[slice(*ends)])
+
+    parallel_map(part, row_parts(len(x), 1024))
     return out
+
+
+def _nearer(x, pieces, largest):
+    "Pieces that are so far from all centers that only their direction counts stand nearer, in the same."
+    parts = x.reshape(len(x), pieces, -1)
+    beyond = np.frexp(np.abs(parts).max(2, keepdims=True))[1] - largest
+    far = beyond > 16
+    return np.ldexp(parts, np.where(far, 12 - beyond, 0)).reshape(x.shape) if far.any() else x
 
 
 def _centers(quantizer):
@@ -76,14 +88,13 @@ class _Quantizer(Transformer):
         "Rows to encode: finite, and of the width that was fitted."
         if not self.__sklearn_is_fitted__():
             raise not_fitted(f"{type(self).__name__} has learned nothing yet. Call `fit` first.")
-        x = np.asarray(fitting_matrix(x, "rows", 0), np.float32)
+        x = _finite_rows(fitting_matrix(x, "rows", 0), np.float32)
         if x.ndim != 2 or x.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"rows must have the shape (n, {self.n_features_in_}), as in `fit`; got {x.shape}. "
                 "Reshape your data."
             )
-        check_finite(torch.from_numpy(x), "rows")
-        return np.ascontiguousarray(x)
+        return x
 
     def _codes(self, codes):
         "Codes to decode, of the width that was fitted."
@@ -103,20 +114,43 @@ class _Quantizer(Transformer):
         return self.decode(self.encode(x))
 
 
-def _training_rows(x, pieces):
-    "Rows that centers can be learned from, float32."
-    x = np.ascontiguousarray(x, np.float32)
-    check_finite(torch.from_numpy(x), "rows")
-    if x.ndim != 2 or len(x) < 256 or x.shape[1] % pieces:
+def _finite_rows(x, dtype):
+    "Rows of finite numbers of that type, in one piece of memory."
+    x = as_array(x, "rows")
+    x = x if x.dtype == dtype and x.flags.c_contiguous else np.ascontiguousarray(x, dtype)
+    check_finite(as_tensor(x), "rows")
+    return x
+
+
+def _training_rows(x, quantizer):
+    "Rows that its centers can be learned from, float32."
+    x, name = _finite_rows(x, np.float32), type(quantizer).__name__
+    if x.ndim != 2 or x.shape[1] % quantizer.pieces:
         raise ValueError(
-            "product quantization needs at least 256 rows and as many pieces as divide the features; "
-            f"got {x.shape} and {pieces} pieces."
+            f"{name} needs rows (n, F) and as many pieces as divide the features; "
+            f"got {x.shape} and {quantizer.pieces} pieces."
+        )
+    if len(x) < 256:
+        raise ValueError(
+            f"{name} needs at least 256 rows, for it learns 256 centers; "
+            f"got {len(x)} sample(s) (n_samples = {len(x)})."
         )
     return x
 
 
+def _exponent(x):
+    "Of the power of two that brings the largest entry into [1, 2); no digit is lost, and squares exist."
+    return int(np.frexp(np.abs(x).max())[1]) - 1
+
+
+_ORDINARY = 30  # exponents of entries that are learned as they are
+_HIGHEST = 40  # exponent of entries that are compared with centers
+
+
 class ProductQuantizer(_Quantizer):
     "One byte a piece: the nearest of 256 centers (faiss)."
+
+    _exponent = 0  # of the power of two that the centers are kept without
 
     @checked(pieces=size, seed=seed, steps=size)
     def __init__(
@@ -134,13 +168,16 @@ class ProductQuantizer(_Quantizer):
         y=None,  # Ignored
     ) -> ProductQuantizer:
         "Learn rotation and centers."
-        given = fitting_matrix(x, "rows")
-        x = _training_rows(given, self.pieces)
+        given = fitting_matrix(x, "rows", 0)
+        x = _training_rows(given, self)
+        exponent = _exponent(x)
+        self._exponent = exponent if abs(exponent) > _ORDINARY else 0
+        x = np.ldexp(x, -self._exponent)
         self._rotation = balanced_directions(x, self.pieces) if self.rotate else None
         short = x.shape[1] // self.pieces < 16
         self._centers = self._new_centers(x.shape[1], 0 if short else self.steps)
         self._saw(given)
-        turned = self.turned(x)
+        turned = self._rotated(x)
         self._centers.train(turned)
         for _ in range(self.steps if short else 0):
             _improve(self._centers, turned)
@@ -160,7 +197,15 @@ class ProductQuantizer(_Quantizer):
     def learned(self) -> tuple:  # Rotation (F, F), centers (pieces, 256, F / pieces), float32
         "What `fit` has found."
         turn = np.eye(self._centers.d, dtype=np.float32) if self._rotation is None else self._rotation
-        return turn, _centers(self._centers)
+        return turn, np.ldexp(_centers(self._centers), self._exponent)
+
+    def _rotated(self, x):
+        return x if self._rotation is None else np.ascontiguousarray(x @ self._rotation)
+
+    def _powers(self, rows):
+        "Exponents that bring rows to the centers that are kept; what is too far for them stands nearer."
+        highest = np.frexp(np.abs(rows).max(1, keepdims=True))[1]
+        return np.minimum(-self._exponent, _HIGHEST - highest)
 
     def turned(
         self,
@@ -168,18 +213,21 @@ class ProductQuantizer(_Quantizer):
     ) -> np.ndarray:  # The rows in the coordinates of the centers
         "The query's side of an asymmetric comparison."
         x = self._rows(x)
-        return x if self._rotation is None else np.ascontiguousarray(x @ self._rotation)
+        powers = self._powers(x)
+        return np.ldexp(self._rotated(np.ldexp(x, powers)), -powers)
 
     def encode(self, x) -> np.ndarray:  # Numbers of centers, uint8 (n, pieces)
         "Codes of rows (n, F)."
-        return nearest_centers(self.turned(x), _centers(self._centers))
+        x = self._rows(x)
+        return nearest_centers(self._rotated(np.ldexp(x, self._powers(x))), _centers(self._centers))
 
     @checked(codes=ids("n bytes"))
     def decode(self, codes) -> np.ndarray:  # Rows of centers (n, F)
         "What codes say."
         codes = self._codes(codes)
         within(codes, "codes", 256)
-        return self._centers.decode(np.ascontiguousarray(codes, np.uint8))
+        rows = self._centers.decode(np.ascontiguousarray(codes, np.uint8))
+        return np.ldexp(rows, self._exponent)
 
 # %% ../../nbs/2_codes/08a_quantizers.ipynb #61ea60d6
 _LARGEST = np.iinfo(np.int16).max
@@ -274,10 +322,10 @@ class AdditiveQuantizer(_Quantizer):
                 f"sums are of at most {_MOST_SUMMED} centers, because the search grows with their square; "
                 f"got {self.pieces}. Take ProductQuantizer."
             )
-        given = fitting_matrix(x, "rows")
-        x = _training_rows(given, self.pieces)
-        exponent = np.frexp(np.abs(x).max())[1] - 1
-        x = np.ldexp(x, -exponent)  # no square is too large, and no digit is lost
+        given = fitting_matrix(x, "rows", 0)
+        x = _training_rows(given, self)
+        exponent = _exponent(x)
+        x = np.ldexp(x, -exponent)
         first = ProductQuantizer(self.pieces, seed=self.seed).fit(x)
         codes, random = first.encode(x), np.random.default_rng(self.seed)
         ridge = _ridge(x, np.square(first.turned(x) - first.decode(codes)).sum(1).mean(), self.pieces)
@@ -327,10 +375,9 @@ class PrincipalBytes(_Quantizer):
     ) -> PrincipalBytes:
         "Find the components and one scale for all."
         given = fitting_matrix(x, "rows")
-        x = np.asarray(given, np.float64)
+        x = _finite_rows(given, np.float64)
         if x.ndim != 2:
             raise ValueError(f"rows must have the shape (n, F); got {x.shape}. Reshape your data.")
-        check_finite(torch.from_numpy(x), "rows")
         if self.bytes > min(x.shape):
             raise ValueError(f"components must be in 1..{min(x.shape)}; got {self.bytes}.")
         self.components = np.linalg.eigh(np.atleast_2d(np.cov(x.T)))[1][:, ::-1][:, : self.bytes]
