@@ -1309,6 +1309,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                            'brace_nb/codes/head_training.py'),
                                               'brace_nb.codes.head_training.check_lengths': ( '2_codes/head_training.html#check_lengths',
                                                                                               'brace_nb/codes/head_training.py'),
+                                              'brace_nb.codes.head_training.check_options': ( '2_codes/head_training.html#check_options',
+                                                                                              'brace_nb/codes/head_training.py'),
                                               'brace_nb.codes.head_training.common_maps': ( '2_codes/head_training.html#common_maps',
                                                                                             'brace_nb/codes/head_training.py'),
                                               'brace_nb.codes.head_training.rows_to_embed': ( '2_codes/head_training.html#rows_to_embed',

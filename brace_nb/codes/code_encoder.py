@@ -23,6 +23,7 @@ from brace_nb.codes.head_training import (
     HeadTraining,
     RandomStart,
     RotationStart,
+    check_options,
     common_maps,
     rows_to_embed,
     weights_of,
@@ -156,21 +157,14 @@ class CodeEncoder(Transformer):
     ) -> CodeEncoder:  # Itself, with the weights of the last epoch in use
         "Train both heads from the start; after Ctrl-C the last finished epoch stays usable."
         new = type(self)(**_changed(self.get_params(deep=False), changes))  # a refused fit changes nothing
-        if new.training.patience and validation is None:
-            raise ValueError("`patience` counts epochs without a better validation loss. Give `validation`.")
-        if validation is not None and not isinstance(validation, (list, tuple)):
-            raise ValueError(f"validation must be (images, texts, pairs); got {type(validation).__name__}.")
-        if new.objective.align and new.container not in ("corner", "ternary"):
-            raise ValueError(f"`align` pulls rows to corners; got container={new.container!r}. Set align=0.")
-        if new.most is not None and new.container != "corner":
-            raise ValueError(f"a budget is for corners; got container={new.container!r} and most={new.most}.")
+        check_options(new, validation)
         device = new.device or getattr(X, "device", "cpu")
         X, y = fitting_matrix(X, "images"), fitting_matrix(y, "texts", column=True)
         data = paired_embeddings(X, y, pairs, "training", device, unit=new.normalize)
         new._forget(tuple(side.shape[1] for side in data[:2]))
         new._saw(X)
-        held = (*validation, None)[:3] if validation else None
-        held = held and paired_embeddings(*held, "validation", device, new.features, new.normalize)
+        how = "validation", device, new.features, new.normalize
+        held = validation and paired_embeddings(*(*validation, None)[:3], *how)
         heads, rows = new.start.first(data, new, space_of)
         data = (*rows, data[2])  # copies of images and texts, if any were made, are given back
         vars(self).update(vars(new))
@@ -355,7 +349,7 @@ class CodeEncoder(Transformer):
         "Rows in the common space of heads that start from a rotation: floats, before any code."
         sides = zip(common_maps(self), MODALITIES, (images, texts))
         with torch.no_grad():
-            return tuple(like(m(embedding_tensor(x, k, m.mean.device)), x) for m, k, x in sides)
+            return tuple(like(m(embedding_tensor(x, k, m.mean.device, unit=self.normalize)), x) for m, k, x in sides)
 
     def save(
         self,

@@ -30,7 +30,7 @@ from ..foundations import clip_loss
 
 # %% auto #0
 __all__ = ['PRESETS', 'HeadObjective', 'HeadTraining', 'HeadStart', 'RandomStart', 'common_maps', 'RotationStart',
-           'check_lengths', 'rows_to_embed', 'HeadRun', 'EpochEnd', 'weights_of']
+           'check_options', 'check_lengths', 'rows_to_embed', 'HeadRun', 'EpochEnd', 'weights_of']
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #977de47e
 _PULLS = dict.fromkeys(("contrastive", "align", "uniform", "distill"), nonnegative)
@@ -246,6 +246,22 @@ PRESETS = {
 PRESETS["additive"] = PRESETS["pq"] | dict(container="additive")  # best at 8 bytes; a minute to learn
 
 # %% ../../nbs/2_codes/07b_head_training.ipynb #ab895683
+def check_options(
+    encoder,  # A `CodeEncoder` to be fitted
+    validation,  # What its caller gave
+) -> None:
+    "Raise ValueError where two options do not go together."
+    kept, most = encoder.container, encoder.most
+    if encoder.training.patience and validation is None:
+        raise ValueError("`patience` counts epochs without a better validation loss. Give `validation`.")
+    if validation is not None and not isinstance(validation, (list, tuple)):
+        raise ValueError(f"validation must be (images, texts, pairs); got {type(validation).__name__}.")
+    if encoder.objective.align and kept not in ("corner", "ternary"):
+        raise ValueError(f"`align` pulls rows to corners; got container={kept!r}. Set align=0.")
+    if most is not None and kept != "corner":
+        raise ValueError(f"a budget is for corners; got container={kept!r} and most={most}.")
+
+
 def check_lengths(
     x,  # Rows that heads see (..., F)
     what: str,  # For the error

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from ..core import as_generator, as_tensor, check_finite
+from ..core import as_generator, as_tensor, check_finite, normalize
 
 # %% auto #0
 __all__ = ['unit_rows', 'embedding_tensor', 'index_pairs', 'paired_embeddings', 'ShuffledPairs', 'DistinctPairs']
@@ -18,10 +17,8 @@ __all__ = ['unit_rows', 'embedding_tensor', 'index_pairs', 'paired_embeddings', 
 def unit_rows(
     x: Tensor,  # Rows (..., features) of any size
 ) -> Tensor:  # float32, the same directions; a row of zeros stays one
-    "Rows of length 1, through float64 and their largest entries, so that no square over- or underflows."
-    wide = x.double()
-    largest = wide.abs().amax(-1, keepdim=True)
-    return F.normalize(wide / torch.where(largest > 0, largest, 1), dim=-1).float()
+    "Rows of length 1, through float64."
+    return normalize(x.double(), zero=True).float()
 
 
 def embedding_tensor(
