@@ -12,13 +12,13 @@ from brace_nb.codes import (
     CONTAINERS,
     AdditiveQuantizer,
     CodeEncoder,
+    PrincipalBytes,
     ProductQuantizer,
     binarize,
     hamming_similarity,
     jaccard,
     ternarize,
 )
-from brace_nb.codes.quantizers import PrincipalBytes
 from brace_nb.companion import PALETTE, style
 
 NAMES = list(CONTAINERS)
