@@ -170,6 +170,11 @@ def test_an_index_asked_with_floats(metric):
     assert (by_graph[0][:, 0] == ids[:20]).all() and (by_graph[0] == found[0]).mean() > 0.9
     half = index.search(queries, 6, among=index.ids % 2 == 0)[0]
     assert (half % 2 == 0).all()
+    some = ids[:30]
+    beside = np.append(some, ids.max() + 1)  # one of them is in no index
+    rows, best = nearest(queries, codes[:30][np.argsort(some)], 6, metric)
+    found = index.search(queries, 6, among=beside)
+    assert (found[0] == np.sort(some)[rows]).all() and (found[1] == best).all()
     again = index.search(queries, 6, rescore=np.where(codes[order], 1.0, 0), shortlist=84)
     assert (again[0][:, 0] == ids[:20]).all() and again[0].shape == (20, 6)
 
@@ -185,7 +190,7 @@ def test_an_index_asked_with_floats(metric):
         (lambda q, c: nearest(q, c.astype(np.int64), 3), "codes must be bool"),
         (lambda q, c: nearest(q, q, 3), "codes must be bool"),
         (lambda q, c: nearest(c, c, 3, rescore=c.astype(float)), "needs queries of floats"),
-        (lambda q, c: nearest(q, c, 3, rescore=q[:, :3]), r"with F = "),
+        (lambda q, c: nearest(q, c, 3, rescore=np.ones((30, 3))), r"with F = "),
         (lambda q, c: nearest_by_tables(np.ones((2, 20, 256)), c, 3), "uint8"),
         (lambda q, c: nearest_by_tables(np.ones((2, 3, 255)), pack(c), 3), "256"),
         (lambda q, c: InvertedIndex(c).search(q[:, :4], 3), "an entry for each bit"),
@@ -197,6 +202,25 @@ def test_an_index_asked_with_floats(metric):
         (lambda q, c: CodeIndex(20, connectivity=-1), "connectivity must be"),
         (lambda q, c: CodeIndex(20).add(range(30), c).search(c, 3, among=[1.0, 2.7]), "among must be"),
         (lambda q, c: CodeIndex(20).add(range(30), c).remove(3), "ids"),
+        (lambda q, c: CodeIndex(20).add(range(30), c).search(c, 2, among=[5000]), "none of its ids is in"),
+        (lambda q, c: CodeIndex(20).add(range(30), c).search(c, 2, among=[]), "among is empty. Give ids"),
+        (lambda q, c: CodeIndex(20).add(range(30), c).search(c, 2, among=np.arange(0)), "among is empty"),
+        (
+            lambda q, c: CodeIndex(20).add(range(30), c).search(c, 2, among=np.zeros(30, bool)),
+            "its mask is False",
+        ),
+        (
+            lambda q, c: nearest(q, c, 3, rescore=np.ones((29, 20))),
+            r"rescore needs one vector.*30 codes.*\(29, 20",
+        ),
+        (
+            lambda q, c: nearest(q, c, 3, rescore=(q, np.ones(30))),
+            r"rescore needs one vector.*30 codes.*\(30,\)",
+        ),
+        (
+            lambda q, c: CodeIndex(20).add(range(30), c).search(q, 3, rescore=np.ones((31, 20))),
+            r"rescore needs one vector.*30 codes; got the shape \(31, 20\)",
+        ),
     ],
 )
 def test_bad_calls_say_what_is_wrong(call, says):

@@ -1,5 +1,6 @@
 "The ground floor: arrays, files, threads, the training loop, lazy names."
 
+import hashlib
 import inspect
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from brace_nb.core import (
     as_tensor,
     atomic_path,
     check_finite,
+    check_sums,
     checked,
     deferred_interrupt,
     existing_file,
@@ -43,6 +45,7 @@ from brace_nb.core import (
     widen,
     save_tensors,
     write_atomic,
+    write_sums,
 )
 
 X = np.arange(12.0).reshape(4, 3)
@@ -486,6 +489,25 @@ def test_reading_says_what_a_file_should_hold(tmp_path):
         existing_file(missing, "a list")
 
 
+def test_digests_name_the_file_that_is_missing_damaged_or_not_listed(tmp_path):
+    for name in ("a.npy", "b.txt"):
+        (tmp_path / name).write_text(name)
+    write_sums(tmp_path, ["a.npy", "b.txt"])
+    told = [f"{hashlib.sha256(n.encode()).hexdigest()}  {n}" for n in ("a.npy", "b.txt")]
+    assert (tmp_path / "SHA256SUMS").read_text().splitlines() == told
+    assert check_sums(tmp_path) == ["a.npy", "b.txt"]
+    (tmp_path / "b.txt").write_text("c")
+    with pytest.raises(ValueError, match="b.txt is not what was expected"):
+        check_sums(tmp_path)
+    (tmp_path / "b.txt").unlink()
+    with pytest.raises(ValueError, match=r"b\.txt is missing; SHA256SUMS lists it. Put it back"):
+        check_sums(tmp_path)
+    for damaged in ("x", f"{told[0][:64]}  ", f"{told[0]}\x07"):
+        (tmp_path / "SHA256SUMS").write_text(damaged)
+        with pytest.raises(ValueError, match="SHA256SUMS is not what was expected"):
+            check_sums(tmp_path)
+
+
 @checked(width=size, kind=one_of(["plain", "wide"]))
 class Guarded:
     def __init__(self, width: int, kind="plain"):
@@ -515,6 +537,8 @@ class Guarded:
     [
         (lambda: Guarded(0), "width must be a whole number >= 1; got 0"),
         (lambda: Guarded("3"), "width must be a whole number"),
+        (lambda: Guarded(True), "width must be a whole number >= 1; got True"),
+        (lambda: Guarded(np.True_), "width must be a whole number >= 1; got"),
         (lambda: Guarded(3, kind="narrow"), "kind must be one of plain, wide; got 'narrow'"),
         (lambda: Guarded(3).add([1.0]), "x must be a torch tensor"),
         (lambda: Guarded(3).add(torch.ones(2), times=np.nan), "times must be a finite number"),

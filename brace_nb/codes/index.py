@@ -56,7 +56,7 @@ def nearest(
         raise ValueError(f"codes must have the shape (n, W); got {tuple(c.shape)}.")
     _check_k(k, len(c))
     if rescore is not None:
-        asked, vectors = second_look(queries, rescore)
+        asked, vectors = second_look(queries, rescore, len(c))
         rows, _ = nearest(queries, codes, min(len(c), k * shortlist), measure, dim)
         return rescored(asked, vectors, rows, k)
     if on_gpu and not q.is_floating_point() or how.kernel is None:
@@ -71,6 +71,7 @@ def nearest(
 def second_look(
     queries,  # Of the search
     rescore,  # Vectors, or (queries, vectors)
+    codes: int,  # How many are searched; each has a vector
 ) -> tuple:  # Queries of floats, and vectors
     "What a second look compares."
     if isinstance(rescore, tuple) and len(rescore) != 2:
@@ -79,6 +80,11 @@ def second_look(
     if not as_tensor(asked, "rescore").is_floating_point():
         raise ValueError(
             "a second look needs queries of floats; got codes. Give rescore=(float queries, vectors)."
+        )
+    shape = np.shape(vectors)
+    if len(shape) != 2 or shape[0] != codes:
+        raise ValueError(
+            f"rescore needs one vector (F,) for each of the {codes} codes; got the shape {tuple(shape)}."
         )
     return asked, vectors
 
@@ -209,13 +215,21 @@ class CodeIndex:
         return found
 
     def _among(self, among):
-        "The rows that a filter leaves: ids, or a mask over `self.ids`."
+        "Numbers of the rows that a filter leaves: ids, or a mask over `self.ids`."
         among = as_tensor(among, "among").detach().cpu().numpy()
+        if not among.size:
+            raise ValueError("among is empty. Give ids, a mask of bool, or None to search all codes.")
         if among.dtype == bool and among.shape != self.ids.shape:
             raise ValueError(f"a mask needs one entry for each of the {len(self)} ids; got {among.shape}.")
         if among.dtype.kind not in "biu":
             raise ValueError(f"among must be whole numbers, the ids, or a mask of bool; got {among.dtype}.")
-        return among if among.dtype == bool else np.isin(self.ids, among)
+        kept = np.flatnonzero(among if among.dtype == bool else np.isin(self.ids, among))
+        if not len(kept):
+            what = (
+                "its mask is False everywhere" if among.dtype == bool else "none of its ids is in the index"
+            )
+            raise ValueError(f"among leaves no code: {what}. Take ids from `index.ids`.")
+        return kept
 
     def search(
         self,
@@ -229,12 +243,12 @@ class CodeIndex:
         "The k most similar codes; what the graph did not find is id -1 with similarity nan."
         if not len(self):
             raise ValueError("the index is empty. `add` codes first.")
-        kept = None if among is None else np.flatnonzero(self._among(among))
+        kept = None if among is None else self._among(among)
         _check_k(k, len(self) if kept is None else len(kept))
         if rescore is None:
             rows, similarity = self._found(codes, k, exact, kept, shortlist)
         else:
-            asked, vectors = second_look(codes, rescore)
+            asked, vectors = second_look(codes, rescore, len(self))
             several = min(k * shortlist, len(self) if kept is None else len(kept))
             rows, _ = self._found(codes, several, exact, kept, shortlist)
             rows, similarity = rescored(asked, vectors, rows, k)

@@ -68,7 +68,8 @@ def whole(
     must: str = "a whole number",  # Said in the error
 ) -> None:
     "Raise ValueError unless the value is a whole number, at least `least`."
-    if not isinstance(value, (numbers.Integral, np.bool_)) or value < least:
+    logical = isinstance(value, (bool, np.bool_))  # 0 or 1, but no size
+    if not (logical or isinstance(value, numbers.Integral)) or value < least or logical and least > 0:
         _refuse(name, must, value)
 
 

@@ -158,8 +158,12 @@ def check_sums(
     for line in existing_file(path, "digests of the files beside it").read_bytes().splitlines():
         told, gap, name = line.partition(b"  ")
         name = name.decode(errors="replace")
-        if not gap or name != printable(name, "") or not (path.parent / name).is_file():
+        if not gap or not name or name != printable(name, ""):
             raise malformed(path, "a digest and the name of a file on each line", repr(line[:100]))
+        if not (path.parent / name).is_file():
+            raise ValueError(
+                f"{path.parent / name} is missing; {SUMS} lists it. Put it back, or write all files again."
+            )
         if file_digest(path.parent / name).encode() != told:
             got = "another: it is damaged, or not of one writing"
             raise malformed(path.parent / name, f"the file whose digest stands in {SUMS}", got)
