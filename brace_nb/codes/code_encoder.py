@@ -349,7 +349,9 @@ class CodeEncoder(Transformer):
         "Rows in the common space of heads that start from a rotation: floats, before any code."
         sides = zip(common_maps(self), MODALITIES, (images, texts))
         with torch.no_grad():
-            return tuple(like(m(embedding_tensor(x, k, m.mean.device, unit=self.normalize)), x) for m, k, x in sides)
+            return tuple(
+                like(m(embedding_tensor(x, k, m.mean.device, unit=self.normalize)), x) for m, k, x in sides
+            )
 
     def save(
         self,
