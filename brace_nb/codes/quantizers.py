@@ -128,12 +128,12 @@ def _training_rows(x, quantizer):
     if x.ndim != 2 or x.shape[1] % quantizer.pieces:
         raise ValueError(
             f"{name} needs rows (n, F) and as many pieces as divide the features; "
-            f"got {x.shape} and {quantizer.pieces} pieces."
+            f"got {x.shape} and {quantizer.pieces} pieces. Choose another number of pieces."
         )
     if len(x) < 256:
         raise ValueError(
             f"{name} needs at least 256 rows, for it learns 256 centers; "
-            f"got {len(x)} sample(s) (n_samples = {len(x)})."
+            f"got {len(x)} sample(s) (n_samples = {len(x)}). Give more rows."
         )
     return x
 
