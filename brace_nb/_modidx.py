@@ -1668,6 +1668,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '', 'doc_host': '', 'git_url
                                                                                   'brace_nb/codes/quantizers.py'),
                                            'brace_nb.codes.quantizers._ridge': ( '2_codes/quantizers.html#_ridge',
                                                                                  'brace_nb/codes/quantizers.py'),
+                                           'brace_nb.codes.quantizers._times_powers': ( '2_codes/quantizers.html#_times_powers',
+                                                                                        'brace_nb/codes/quantizers.py'),
                                            'brace_nb.codes.quantizers._training_rows': ( '2_codes/quantizers.html#_training_rows',
                                                                                          'brace_nb/codes/quantizers.py'),
                                            'brace_nb.codes.quantizers.balanced_directions': ( '2_codes/quantizers.html#balanced_directions',

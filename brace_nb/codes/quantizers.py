@@ -128,19 +128,24 @@ def _training_rows(x, quantizer):
     if x.ndim != 2 or x.shape[1] % quantizer.pieces:
         raise ValueError(
             f"{name} needs rows (n, F) and as many pieces as divide the features; "
-            f"got {x.shape} and {quantizer.pieces} pieces."
+            f"got {x.shape} and {quantizer.pieces} pieces. Choose another number of pieces."
         )
     if len(x) < 256:
         raise ValueError(
             f"{name} needs at least 256 rows, for it learns 256 centers; "
-            f"got {len(x)} sample(s) (n_samples = {len(x)})."
+            f"got {len(x)} sample(s) (n_samples = {len(x)}). Give more rows."
         )
     return x
 
 
 def _exponent(x):
     "Of the power of two that brings the largest entry into [1, 2); no digit is lost, and squares exist."
-    return int(np.frexp(np.abs(x).max())[1]) - 1
+    return int(np.frexp(max(x.max(), -x.min()))[1]) - 1
+
+
+def _times_powers(x, powers):
+    "Rows times powers of two; the rows themselves where these are 1."
+    return np.ldexp(x, powers) if np.any(powers) else x
 
 
 _ORDINARY = 30  # exponents of entries that are learned as they are
@@ -172,7 +177,7 @@ class ProductQuantizer(_Quantizer):
         x = _training_rows(given, self)
         exponent = _exponent(x)
         self._exponent = exponent if abs(exponent) > _ORDINARY else 0
-        x = np.ldexp(x, -self._exponent)
+        x = _times_powers(x, -self._exponent)
         self._rotation = balanced_directions(x, self.pieces) if self.rotate else None
         short = x.shape[1] // self.pieces < 16
         self._centers = self._new_centers(x.shape[1], 0 if short else self.steps)
@@ -204,7 +209,7 @@ class ProductQuantizer(_Quantizer):
 
     def _powers(self, rows):
         "Exponents that bring rows to the centers that are kept; what is too far for them stands nearer."
-        highest = np.frexp(np.abs(rows).max(1, keepdims=True))[1]
+        highest = np.frexp(np.maximum(rows.max(1), -rows.min(1)))[1][:, None]
         return np.minimum(-self._exponent, _HIGHEST - highest)
 
     def turned(
@@ -214,12 +219,13 @@ class ProductQuantizer(_Quantizer):
         "The query's side of an asymmetric comparison."
         x = self._rows(x)
         powers = self._powers(x)
-        return np.ldexp(self._rotated(np.ldexp(x, powers)), -powers)
+        return _times_powers(self._rotated(_times_powers(x, powers)), -powers)
 
     def encode(self, x) -> np.ndarray:  # Numbers of centers, uint8 (n, pieces)
         "Codes of rows (n, F)."
         x = self._rows(x)
-        return nearest_centers(self._rotated(np.ldexp(x, self._powers(x))), _centers(self._centers))
+        turned = self._rotated(_times_powers(x, self._powers(x)))
+        return nearest_centers(turned, _centers(self._centers))
 
     @checked(codes=ids("n bytes"))
     def decode(self, codes) -> np.ndarray:  # Rows of centers (n, F)
