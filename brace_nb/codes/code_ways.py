@@ -8,7 +8,7 @@ from __future__ import annotations
 from .head_training import PRESETS
 
 # %% auto #0
-__all__ = ['check_preset', 'ways_to_code']
+__all__ = ['check_form', 'check_preset', 'ways_to_code']
 
 # %% ../../nbs/2_codes/10d_code_ways.ipynb #10d00005
 _ALONE = dict(start__spread=None, start__ridge=None)  # one matrix has no pairs to weigh by or remember
@@ -32,6 +32,15 @@ _CENTERS = "pq", "additive"  # presets of numbers of centers
 _FEW_BITS = 128  # beyond, sums take minutes: not tried unless asked for
 
 # %% ../../nbs/2_codes/10d_code_ways.ipynb #10d00006
+def check_form(
+    preset: str,  # "auto", or a key of `PRESETS`
+    form: str,  # A key of `CODE_FORMATS`
+) -> None:
+    "Raise ValueError where a preset makes no bits, and lists of bits are asked for."
+    if preset in _CENTERS and form != "packed":
+        raise ValueError(f"preset {preset} makes numbers of centers, kept packed; got --form {form}. Take sign.")
+
+
 def check_preset(
     preset: str,  # "auto", or a key of `PRESETS`
     one: bool,  # Is there one file only?
@@ -39,9 +48,8 @@ def check_preset(
     bits: int | None,  # As asked for; None: the preset's
     active: int | None,  # Most active bits that were asked for
     features: int,  # Of the first file
-    form: str = "packed",  # A key of `CODE_FORMATS`
 ) -> None:
-    "Raise ValueError for what a preset cannot do with one file, with so many bits, or in a form."
+    "Raise ValueError for what a preset cannot do with one file, or with so many bits."
     alone = ("auto", *_ONE, "few")
     if one and (preset not in alone or epochs):
         got = f"preset {preset}" + (f" with {epochs} epochs" if epochs else "")
@@ -54,10 +62,6 @@ def check_preset(
         got = f"--bits {bits} of {features} features" + (f" and --active {active}" if active else "")
         raise ValueError(
             f"preset {preset} takes whole bytes that divide the features, and no --active; got {got}."
-        )
-    if preset in _CENTERS and form != "packed":
-        raise ValueError(
-            f"preset {preset} makes numbers of centers, kept packed; got --form {form}. Take sign."
         )
     if preset == "sign" and active:
         raise ValueError("preset sign has half of its bits active; got --active. Take best or few.")

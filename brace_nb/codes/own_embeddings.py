@@ -13,7 +13,7 @@ import numpy as np
 from .code_encoder import CodeEncoder
 from .code_folders import UNFINISHED, check_target, read_folder, write_folder
 from .code_formats import CODE_FORMATS, kept_in_files
-from .code_ways import check_preset, ways_to_code
+from .code_ways import check_form, check_preset, ways_to_code
 from .float_queries import nearest_by_tables, rescored
 from .head_training import PRESETS
 from .index import nearest
@@ -315,6 +315,7 @@ def encode_files(
     options |= dict(seed=seed, normalize=True)
     one, files = texts is None, [path for path in (images, texts) if path is not None]
     _check_lengths(ks)
+    check_form(preset, form)
     check_target(target)
     names = ["codes"] if one else ["images", "texts"]
     if over := {Path(target, f"{n}.npy").resolve() for n in names} & {Path(p).resolve() for p in files}:
@@ -323,7 +324,7 @@ def encode_files(
     x, *rest = (user_embeddings(path, key, model, place) for path, key, place in zip(files, keys, kept))
     y = x if one else rest[0]
     pairs = _pairs(owner, x, y)
-    check_preset(preset, one, epochs, bits, active, x.shape[1], form)
+    check_preset(preset, one, epochs, bits, active, x.shape[1])
     ways = ways_to_code(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs), form)
     same = [equal_rows(x), equal_rows(y)] if not one else [np.arange(len(x))] * 2
     sides = {name: (x, "image") if name != "texts" else (y, "text") for name in names}
