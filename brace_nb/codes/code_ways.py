@@ -38,7 +38,9 @@ def check_form(
 ) -> None:
     "Raise ValueError where a preset makes no bits, and lists of bits are asked for."
     if preset in _CENTERS and form != "packed":
-        raise ValueError(f"preset {preset} makes numbers of centers, kept packed; got --form {form}. Take sign.")
+        raise ValueError(
+            f"preset {preset} makes numbers of centers, kept packed; got --form {form}. Take sign."
+        )
 
 
 def check_preset(
