@@ -26,10 +26,13 @@ def byte_tables(
             table = out[i, b]
             table[0] = 0
             for bit in range(8):
+                more = x[i, 8 * b + bit]
                 for j in range(1 << bit):
-                    table[(1 << bit) + j] = table[j] + x[i, 8 * b + bit]
+                    table[(1 << bit) + j] = table[j] + more
             if low:
-                table[:] = 2 * table - table[255]
+                whole = table[255]
+                for j in range(256):
+                    table[j] = 2 * table[j] - whole
 
 
 @numba.njit(nogil=True, cache=_CACHE)
@@ -103,10 +106,12 @@ def scan_tables(
             for v in range(256):
                 largest[v] = max(largest[v], abs(tables[i, b, v]))
         most = largest.max()
-        steps[i] = 32767 / most if most > 0 else 1.0
+        step = 32767 / most if most > 0 else 1.0
         for b in range(width):
+            table, whole = tables[i, b], rounded[i, b << 8 :]
             for v in range(256):
-                rounded[i, (b << 8) + v] = np.int16(np.rint(tables[i, b, v] * steps[i]))
+                whole[v] = np.int16(np.rint(table[v] * step))
+        steps[i] = step
     for start in range(0, n, block):
         stop = min(n, start + block)
         for i in range(Q):

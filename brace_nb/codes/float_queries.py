@@ -21,18 +21,20 @@ def float_rows(
     dim: int,  # D
 ) -> np.ndarray:  # float64 (Q, D), each row times a power of two, which changes no order
     "Queries that can be summed at any scale; a row that has no direction is named."
-    x = as_tensor(queries, "queries").detach().cpu()
+    x = queries
+    if not (isinstance(x, np.ndarray) and x.dtype in (np.float32, np.float64)):
+        x = as_tensor(queries, "queries").detach().cpu().double().numpy()
     if x.ndim != 2 or x.shape[1] != dim:
         raise ValueError(
             f"float queries must be (Q, {dim}), an entry for each bit of the codes; got {tuple(x.shape)}. "
             "Bring them to the bits first, by the map that the codes were made with."
         )
-    wide = x.double().numpy()
+    wide = x.astype(np.float64, copy=False)
     most = np.abs(wide).max(1, initial=0)
-    if not np.isfinite(most).all():
-        check_finite(x, "queries")
-    if len(zero := np.flatnonzero(most == 0)):
-        raise ValueError(f"a query of zeros has no direction; got {zero[:5].tolist()}. Drop these rows.")
+    if not ((most > 0) & (most < np.inf)).all():
+        check_finite(as_tensor(wide), "queries")
+        zero = np.flatnonzero(most == 0)[:5].tolist()
+        raise ValueError(f"a query of zeros has no direction; got {zero}. Drop these rows.")
     return np.ldexp(wide, -np.frexp(most)[1][:, None])
 
 
@@ -107,7 +109,7 @@ def nearest_by_floats(
         roots = np.empty(len(c))
         bit_roots(words_of(c), roots)
     rows, best = _by_tables(tables, c, k, roots)
-    length = np.linalg.norm(x, axis=1)[:, None] * (dim**0.5 if how.low else 1)
+    length = np.sqrt(np.square(x).sum(1))[:, None] * (dim**0.5 if how.low else 1)
     return rows, (best / length).astype(np.float32)
 
 # %% ../../nbs/2_codes/02b_float_queries.ipynb #f10a000f
