@@ -58,13 +58,12 @@ def _solve_list(costs, ragged, sign):
 
 def _split(pairs, counts, device):
     "Rows and columns of every matrix: arrays, or tensors when a device is given."
-    if device is not None:
+    if device is not None and (device.type != "cpu" or len(counts) > 4):  # few are faster one by one
         rows, cols = torch.from_numpy(pairs).to(device).unbind()
-        if len(counts) == 1:
-            return [(rows, cols)]
         return list(zip(rows.split_with_sizes(counts), cols.split_with_sizes(counts)))
     stops = list(accumulate(counts))
-    return [(pairs[0, start:stop], pairs[1, start:stop]) for start, stop in zip([0, *stops], stops)]
+    parts = [(pairs[0, start:stop], pairs[1, start:stop]) for start, stop in zip([0, *stops], stops)]
+    return parts if device is None else [tuple(map(torch.from_numpy, part)) for part in parts]
 
 # %% ../../nbs/4_assignment/01i_matching.ipynb #images01
 def _check_images(x, sizes, maximize, impossible):
