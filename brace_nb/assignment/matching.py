@@ -58,8 +58,11 @@ def _solve_list(costs, ragged, sign):
 
 def _split(pairs, counts, device):
     "Rows and columns of every matrix: arrays, or tensors when a device is given."
-    if device is not None and (device.type != "cpu" or len(counts) > 4):  # few are faster one by one
+    few = 1 < len(counts) <= 4 and device is not None and device.type == "cpu"  # faster one by one
+    if device is not None and not few:
         rows, cols = torch.from_numpy(pairs).to(device).unbind()
+        if len(counts) == 1:
+            return [(rows, cols)]
         return list(zip(rows.split_with_sizes(counts), cols.split_with_sizes(counts)))
     stops = list(accumulate(counts))
     parts = [(pairs[0, start:stop], pairs[1, start:stop]) for start, stop in zip([0, *stops], stops)]
