@@ -192,8 +192,12 @@ def cubes():
         right = sum(torch.arange(b) * b**k for k in range(len(xs) - 1))
         return sum(F.cross_entropy(C.movedim(k, 0).reshape(b, -1), right) for k in range(len(xs))) / len(xs)
 
-    def plain_gram(xs):
+    def plain_gram(xs, unit=True):
         n, total = len(xs), float(len(xs))
+        if not unit:
+            assert all(x.sum().isfinite() for x in xs)
+            squares = [x.square().sum(-1) for x in xs]
+            total = sum(q.reshape([len(q) if k == a else 1 for k in range(n)]) for a, q in enumerate(squares))
         for a in range(n):
             for b in range(a + 1, n):
                 shape = [len(x) if k in (a, b) else 1 for k, x in enumerate(xs)]
@@ -212,7 +216,8 @@ def cubes():
         xs = F.normalize(torch.randn(n, b, 512), dim=-1).unbind()
         ours = partial(cube, xs, "mean_norm", normalize=False)
         assert torch.allclose(ours(), plain_gram(xs), atol=1e-5)
-        yield f"A5 Gram cube of {n} x {b}", ours, {"plain": partial(plain_gram, xs)}
+        turns = {"plain, of unit rows": partial(plain_gram, xs), "of any": partial(plain_gram, xs, False)}
+        yield f"A5 Gram cube of {n} x {b}", ours, turns
     for n, b in ((2, 16), (2, 64), (2, 512), (3, 16), (3, 32), (3, 64), (3, 128), (3, 256), (4, 16), (4, 32)):
         xs = torch.randn(n, b, 128).unbind()
         ours = partial(both_ways, partial(cube_loss, measure="einsum", scale=10.0), xs)

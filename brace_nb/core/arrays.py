@@ -106,12 +106,11 @@ def like(
     *inputs,  # What the caller gave
 ):  # A tensor when an input is one, on its device; else an array (a numpy scalar when it has no axis)
     "The result in the caller's world."
-    model = next((x for x in inputs if isinstance(x, Tensor)), None)
-    if model is None:
-        return result.detach().cpu().numpy()[()] if isinstance(result, Tensor) else result
-    if isinstance(result, Tensor):
-        return result.to(model.device)
-    return torch.from_numpy(np.ascontiguousarray(result)).to(model.device)
+    for x in inputs:
+        if isinstance(x, Tensor):
+            result = result if isinstance(result, Tensor) else torch.from_numpy(np.ascontiguousarray(result))
+            return result.to(x.device)
+    return result.detach().cpu().numpy()[()] if isinstance(result, Tensor) else result
 
 # %% ../../nbs/0_core/00_arrays.ipynb #51c82b1a
 @checked

@@ -145,7 +145,7 @@ def _own_scores(scores, rows, columns):
 def _ranks(scores, rows, columns, chunk):
     "Ranks of the best of the relevant pairs of each row."
     score = _own_scores(scores, rows, columns)
-    if len(rows) == len(scores):  # one for each row: the only item that is no competitor
+    if len(rows) == scores.shape[0]:  # one for each row: the only item that is no competitor
         return _at_least(scores, score, chunk)
     query = torch.from_numpy(rows).to(scores.device)
     best = score.new_zeros(len(scores)).scatter_reduce(0, query, score, "amax", include_self=False)

@@ -49,7 +49,8 @@ def rows_of_tuples(
 
 def _product_cube(xs, h):
     "Khatri-Rao products of the first h and of the other batches, and one matrix product."
-    return (rows_of_tuples(xs[:h]) @ rows_of_tuples(xs[h:]).T).reshape([len(x) for x in xs])
+    cells = rows_of_tuples(xs[:h]) @ rows_of_tuples(xs[h:]).T
+    return cells if len(xs) == 2 else cells.reshape([len(x) for x in xs])
 
 
 def _best_cut(sizes):

@@ -206,14 +206,14 @@ class CubeProblem:
 
     def rows(self, cells, t):
         "A matrix with the cells of one softmax in each row: slices of axis t."
-        return cells.movedim(t, 0).flatten(1)
+        return (cells.movedim(t, 0) if t else cells).flatten(1)
 
     def full(self, scale, bias, w):
         "The loss from the whole cube."
         logits = self.logits(None, scale, bias, w)
         if self.labels is None:  # of each slice only its anchor and its sums are read
-            own = torch.arange(self.batch_size, device=logits.device)
-            own = own * sum(self.batch_size**k for k in range(self.n - 1))
+            step = sum(self.batch_size**k for k in range(self.n - 1))
+            own = torch.arange(0, self.batch_size * step, step, device=logits.device)
             each = [own_cross_entropy(self.rows(logits, t), own, self.smoothing) for t in range(self.n)]
             return sum(each[1:], each[0]) / self.n
         target, total = self.label_logits(None, scale, bias, w), 0

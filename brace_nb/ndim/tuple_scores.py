@@ -100,10 +100,11 @@ def as_batches(
         if not math.isfinite(sum(x.detach().sum() for x in xs)):
             _check_rows(xs, normalize)
         return xs
-    rows = unit(torch.cat([x.reshape(-1, x.shape[-1]) for x in xs]))
+    rows = unit(torch.cat([x if x.ndim == 2 else x.reshape(-1, x.shape[-1]) for x in xs]))
     if not math.isfinite(rows.detach().sum()):  # what has no direction is NaN now
         _check_rows(xs, normalize)
-    return [u.view_as(x) for u, x in zip(rows.split([math.prod(x.shape[:-1]) for x in xs]), xs)]
+    parts = rows.split([math.prod(x.shape[:-1]) for x in xs])
+    return [u if x.ndim == 2 else u.view_as(x) for u, x in zip(parts, xs)]
 
 # %% ../../nbs/3_ndim/01_tuple_scores.ipynb #c446ae24
 def positive_part(
