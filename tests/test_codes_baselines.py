@@ -132,6 +132,7 @@ def test_lists_frames_and_foreign_bytes_give_the_same_codes():
         (lambda x: topk_codes(x, 6), "got 6"),
         (lambda x: sign_codes(x * np.nan), "rows [0, 1, 2] hold NaN"),
         (lambda x: random_directions(4, 0), "bits must be a whole number >= 1; got 0"),
+        (lambda x: random_directions(4, 8, 2**63), "seed must be a whole number from 0 to 2^63 - 1"),
         (lambda x: itq_rotation(x, 6), "(3, 5) and bits=6"),
         (lambda x: itq_rotation(x, 4), "(3, 5) and bits=4"),
         (lambda x: itq_rotation(x[0], 1), "(5,)"),

@@ -28,7 +28,7 @@ from brace_nb.codes import (
     user_embeddings,
 )
 from brace_nb.companion import main
-from brace_nb.core import check_sums
+from brace_nb.core import check_sums, held_alone
 from brace_nb.evaluation import ranks
 from made_codes import made_embeddings
 
@@ -550,6 +550,15 @@ def test_another_run_does_not_end_an_unfinished_one(tmp_path):
     report = encode_files(second, target=tmp_path / "out", bits=8, preset="rotation")
     assert report["chosen"] == "rotation" and np.load(tmp_path / "out/codes.npy").shape == (200, 1)
     assert not work.exists() and "codes.npy" in check_sums(tmp_path / "out")
+
+
+def test_a_folder_has_one_writer_at_a_time(tmp_path):
+    (path,) = write(tmp_path, ".npy", a=made_embeddings(200, 24))
+    with held_alone(tmp_path / "out"), pytest.raises(RuntimeError, match="another run writes into .*out"):
+        encode_files(path, target=tmp_path / "out", bits=8, preset="sign")
+    assert not (tmp_path / "out").exists()
+    encode_files(path, target=tmp_path / "out", bits=8, preset="sign")
+    assert "codes.npy" in check_sums(tmp_path / "out")
 
 
 def test_a_folder_in_the_way_is_named_before_anything_is_fitted(tmp_path):

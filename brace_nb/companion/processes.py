@@ -24,6 +24,7 @@ import time
 import traceback
 from pathlib import Path
 
+from ..core.files import try_lock
 from ..core.portable import THREAD_VARIABLES, portable_environment
 
 # %% auto #0
@@ -31,17 +32,6 @@ __all__ = ['VARIABLE', 'locked', 'follow_parent', 'die_with_parent', 'about_disk
            'set_threads', 'serve', 'warm_process', 'submit']
 
 # %% ../../nbs/7_companion/08_processes.ipynb #b46fbc74
-def _try_lock(file) -> bool:
-    "Take the lock of an open file, or say that another process has it."
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
-
-
 @contextlib.contextmanager
 def locked(
     path: Path | str,  # File to lock; its folder is created
@@ -52,7 +42,7 @@ def locked(
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as file:
         deadline = time.time() + patience
-        while not _try_lock(file):
+        while not try_lock(file):
             if time.time() > deadline:
                 who = f"another run holds {path.name} in {path.parent}: it is in progress in this clone"
                 raise RuntimeError(f"{who}. Wait for it, or stop it, then try again.")

@@ -30,8 +30,8 @@ __getattr__, __dir__, __all__ = lazy(
     arrays="as_array as_generator broadcast like normalize one_type random_rotation rows widen",
     demo="expect_fail",
     extras="EXTRAS extra_of install_words tell_extras",
-    files="atomic_path check_expansion check_seal check_sums existing_file file_digest malformed naming "
-    "printable read_json read_yaml reading save_tensors write_atomic write_sums",
+    files="atomic_path check_expansion check_seal check_sums existing_file file_digest held_alone "
+    "malformed naming printable read_json read_yaml reading save_tensors write_atomic write_sums",
     matrix_files="MATRIX_FORMATS MatrixFile open_matrix read_arrays",
     parallel="parallel_map thread_count",
     clusters="executor_of last_words submitting wait_for",

@@ -91,8 +91,8 @@ _DRAWS = (np.random.Generator, np.random.SeedSequence, torch.Generator)
 
 def seed(value, name):
     "Raise ValueError unless random numbers can be drawn from it."
-    if not isinstance(value, _DRAWS) and (not isinstance(value, numbers.Integral) or value < 0):
-        _refuse(name, "a whole number >= 0 or a generator", value)
+    if not isinstance(value, _DRAWS) and not (isinstance(value, numbers.Integral) and 0 <= value < 2**63):
+        _refuse(name, "a whole number from 0 to 2^63 - 1, or a generator", value)
 
 
 def text(value, name):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 # %% auto #0
 __all__ = ['SUMS', 'EXPANDED', 'atomic_path', 'write_atomic', 'save_tensors', 'check_seal', 'file_digest', 'write_sums',
-           'check_sums', 'printable', 'existing_file', 'malformed', 'naming', 'reading', 'check_expansion', 'read_json',
-           'read_yaml']
+           'check_sums', 'try_lock', 'held_alone', 'printable', 'existing_file', 'malformed', 'naming', 'reading',
+           'check_expansion', 'read_json', 'read_yaml']
 
 # %% ../../nbs/0_core/01_files.ipynb #51ed62b3
 def _sweep(path: Path) -> None:
@@ -169,6 +169,38 @@ def check_sums(
             raise malformed(path.parent / name, f"the file whose digest stands in {SUMS}", got)
         found.append(name)
     return found
+
+# %% ../../nbs/0_core/01_files.ipynb #10c40002
+def try_lock(
+    file,  # Open file, or its descriptor
+) -> bool:  # False: another process has it
+    "Take the lock of an open file; it ends with its holders."
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+
+
+@contextlib.contextmanager
+def held_alone(
+    folder: Path | str,  # Is created where it is missing, and goes again where nothing is written
+):
+    "Hold a folder while it is written; RuntimeError where another run does."
+    made = not Path(folder).exists()
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        if not try_lock(place):
+            raise RuntimeError(f"another run writes into {folder}. Wait for it, or choose another folder.")
+        yield
+    finally:
+        os.close(place)
+        if made:
+            with contextlib.suppress(OSError):  # it is not empty
+                os.rmdir(folder)
 
 # %% ../../nbs/0_core/01_files.ipynb #ee942ab0
 _COLORS = re.compile(r"\x1b\[[\d;]*m")
