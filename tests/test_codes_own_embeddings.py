@@ -481,16 +481,49 @@ def test_few_rows_are_drawn_more_than_once_for_the_choice(tmp_path, rows, draws)
     )
 
 
+def numbered_rows(lines):
+    "Embeddings of `text 0`, `text 1`, ..."
+    return made_embeddings(300, 24, seed=0)[[int(line.split()[1]) for line in lines]]
+
+
+def test_an_embedding_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    "Of 300 texts in pieces of 64 the run ends in the third, and half of a row is on disk."
+    asked = []
+
+    def embed(lines):
+        asked.append(len(lines))
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return numbered_rows(lines)
+
+    found = "brace_nb.codes.texts_and_pictures"
+    monkeypatch.setattr(f"{found}.embedder", lambda p, m=None: (Path(p).read_text().splitlines(), embed))
+    monkeypatch.setattr(f"{found}._PIECE", 64)
+    texts, kept = tmp_path / "docs.txt", tmp_path / "out/.unfinished/embeddings.npy"
+    texts.write_text("".join(f"text {i}\n" for i in range(300)))
+    how = dict(target=tmp_path / "out", preset="sign", bits=16)
+    with pytest.raises(KeyboardInterrupt):
+        encode_files(texts, **how)
+    assert kept.stat().st_size == 128 + 2 * 64 * 24 * 4
+    with open(kept, "ab") as file:
+        file.write(bytes(50))
+    encode_files(texts, **how)
+    assert asked == [1, 64, 64, 64, 1, 64, 64, 44]
+    assert np.array_equal(np.load(tmp_path / "out/embeddings.npy"), made_embeddings(300, 24, seed=0))
+    texts.write_text("".join(f"text {i}\n" for i in range(299, -1, -1)))  # other texts start anew
+    encode_files(texts, **how)
+    assert np.array_equal(np.load(tmp_path / "out/embeddings.npy"), made_embeddings(300, 24, seed=0)[::-1])
+
+
 def test_texts_are_embedded_once_and_shown(tmp_path, capsys, monkeypatch):
     "The embeddings are kept beside the codes; a search prints the text of each row."
     asked = []
 
-    def embed(path, model=None):
+    def embedder(path, model=None):
         asked.append(str(path))
-        lines = Path(path).read_text().splitlines()
-        return made_embeddings(300, 24, seed=0)[[int(line.split()[1]) for line in lines]]
+        return Path(path).read_text().splitlines(), numbered_rows
 
-    monkeypatch.setattr("brace_nb.codes.texts_and_pictures.embed_raw", embed)
+    monkeypatch.setattr("brace_nb.codes.texts_and_pictures.embedder", embedder)
     monkeypatch.chdir(tmp_path)
     Path("docs.txt").write_text("".join(f"text {i}\n" for i in range(300)))
     Path("ask.txt").write_text("text 5\ntext 250\n")
@@ -571,7 +604,11 @@ def test_a_folder_in_the_way_is_named_before_anything_is_fitted(tmp_path):
 
 def test_embeddings_belong_to_their_codes(tmp_path, capsys, monkeypatch):
     rows = dict(a=made_embeddings(300, 24), b=made_embeddings(300, 24, seed=1))
-    monkeypatch.setattr("brace_nb.codes.texts_and_pictures.embed_raw", lambda path, model=None: rows[path[0]])
+
+    def embedder(path, model=None):
+        return [(path[0], i) for i in range(300)], lambda some: np.stack([rows[name][i] for name, i in some])
+
+    monkeypatch.setattr("brace_nb.codes.texts_and_pictures.embedder", embedder)
     monkeypatch.chdir(tmp_path)
     for name in rows:
         Path(f"{name}.txt").write_text(f"{name}\n" * 300)

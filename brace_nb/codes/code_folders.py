@@ -5,7 +5,6 @@
 # %% ../../nbs/2_codes/10b_code_folders.ipynb #10b00003
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from pathlib import Path
@@ -16,6 +15,7 @@ from .code_encoder import CodeEncoder
 from .code_formats import CODE_FORMATS, ENCODER_FILE, load_codes, save_codes
 from ..core import check_sums, read_json, write_atomic, write_sums
 from ..core.files import SUMS, file_digest, held_alone, reading
+from ..core.matrix_files import write_rows
 
 # %% auto #0
 __all__ = ['UNFINISHED', 'check_target', 'write_folder', 'read_folder']
@@ -28,21 +28,15 @@ UNFINISHED, _REPORT = ".unfinished", "report.json"
 def _write_packed(path, model, x, modality, bar):
     "Append packed codes from where the file ends."
     width = model.encode(x[:1], modality, packed=True).shape[1]
-    kind = dict(descr="|u1", fortran_order=False, shape=(len(x), width))
-    with open(path, "ab") as out:
-        head = io.BytesIO()
-        np.lib.format.write_array_header_1_0(head, kind)
-        if out.tell() < head.tell():
-            out.truncate(0)
-            out.write(head.getvalue())
-        done = (out.tell() - head.tell()) // width
-        out.truncate(head.tell() + done * width)
-        bar.update(done)
-        for i in range(done, len(x), _AT_ONCE):
+
+    def pieces(there):
+        bar.update(there)
+        for i in range(there, len(x), _AT_ONCE):
             part = np.asarray(x[i : i + _AT_ONCE])
-            out.write(np.ascontiguousarray(model.encode(part, modality, packed=True)).data)
-            out.flush()
+            yield model.encode(part, modality, packed=True)
             bar.update(len(part))
+
+    write_rows(path, (len(x), width), np.uint8, pieces, _AT_ONCE)
 
 
 def _write_codes(path, model, x, modality, form, bar):

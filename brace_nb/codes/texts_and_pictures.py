@@ -8,21 +8,23 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from ..core import read_json, write_atomic
-from ..core.files import atomic_path, existing_file, file_digest
-from ..core.matrix_files import open_matrix
+from ..core.files import existing_file, file_digest
+from ..core.matrix_files import open_matrix, write_rows
 
 # %% auto #0
-__all__ = ['is_raw', 'raw_items', 'embed_raw', 'marks_of', 'kept_embeddings', 'user_embeddings']
+__all__ = ['is_raw', 'raw_items', 'embedder', 'embed_raw', 'marks_of', 'kept_embeddings', 'user_embeddings']
 
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c00005
 _PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-_AT_ONCE = 64
+_AT_ONCE, _PIECE = 64, 1024  # of a batch, and between two looks at the clock
 
 
 def is_raw(
@@ -66,14 +68,10 @@ def raw_items(
 
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c00006
 @torch.inference_mode()
-def _embed_sentences(texts, folder):
+def _embed_sentences(tokenizer, model, texts):
     "The mean state of the tokens of each text, which is how this encoder was trained; unit rows."
-    from brace_nb.foundations import load_sentence_model
-    from tqdm import tqdm
-
-    tokenizer, model = load_sentence_model(folder)
     order, found = np.argsort([len(text) for text in texts], kind="stable"), [None] * len(texts)
-    for i in tqdm(range(0, len(texts), _AT_ONCE), disable=None):
+    for i in range(0, len(texts), _AT_ONCE):
         rows = order[i : i + _AT_ONCE]
         batch = tokenizer(
             [texts[r] for r in rows], padding=True, truncation=True, max_length=256, return_tensors="pt"
@@ -85,17 +83,12 @@ def _embed_sentences(texts, folder):
     return np.stack(found).astype(np.float32)
 
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c0000c
-def _embed_by_clip(kind, items, weights):
-    "Unit rows of texts, or of the middle squares of pictures, by a file of CLIP weights."
-    from brace_nb.foundations import load_clip
-
-    encoder = load_clip(weights)
-    if kind == "texts":
-        return np.asarray(encoder.encode_texts(items))
+def _embed_pictures(encoder, paths):
+    "Unit rows of the middle squares of pictures."
     from PIL import Image
 
     found = []
-    for path in items:
+    for path in paths:
         try:
             with Image.open(path) as opened:
                 picture = opened.convert("RGB")
@@ -108,21 +101,42 @@ def _embed_by_clip(kind, items, weights):
     return np.stack(found)
 
 
-def embed_raw(
+def embedder(
     path,  # A .txt file, or a folder of .txt files or pictures
     model=None,  # Folder of a sentence encoder, or file of CLIP weights; None: the package of MiniLM
-) -> np.ndarray:  # Unit rows, float32 (n, features)
-    "Embeddings of texts or pictures, in the order of their lines or names."
+) -> tuple[list, Callable]:  # Texts or paths, and a function of such -> unit rows, float32 (n, features)
+    "What is to be embedded, and by what."
+    from brace_nb.foundations import load_clip, load_sentence_model
+
     kind, items = raw_items(path)
     if model is not None and Path(model).is_file():
-        return _embed_by_clip(kind, items, model)
+        encoder = load_clip(model)
+        return items, encoder.encode_texts if kind == "texts" else partial(_embed_pictures, encoder)
     if kind == "pictures":
         raise ValueError(f"{path} holds pictures, which need a file of CLIP weights (--model); got {model}.")
     if model is not None and not (Path(model) / "config.json").is_file():
         raise FileNotFoundError(
             f"there is no model {model}. Expected a folder of transformers with config.json, or CLIP weights."
         )
-    return _embed_sentences(items, model)
+    return items, partial(_embed_sentences, *load_sentence_model(model))
+
+
+def _pieces(items, embed, there):
+    "Rows of the items from `there` on, piece by piece, with a bar."
+    from tqdm import tqdm
+
+    with tqdm(total=len(items), initial=there, unit="row", unit_scale=True, disable=None) as bar:
+        for i in range(there, len(items), _PIECE):
+            yield np.asarray(embed(items[i : i + _PIECE]), np.float32)
+            bar.update(len(items[i : i + _PIECE]))
+
+
+def embed_raw(
+    path,  # As in `embedder`
+    model=None,  # As in `embedder`
+) -> np.ndarray:  # Unit rows, float32 (n, features)
+    "Embeddings of texts or pictures, in the order of their lines or names."
+    return np.concatenate(list(_pieces(*embedder(path, model), 0)))
 
 # %% ../../nbs/2_codes/10c_texts_and_pictures.ipynb #10c0000f
 _ROWS = 65_536  # at once
@@ -136,28 +150,36 @@ def marks_of(
     return [[str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns] for p in files]
 
 
+def _known(place, about):
+    "Does the note beside a file say this of it?"
+    note = place.with_suffix(".json")
+    known = read_json(note) if note.is_file() and place.is_file() else {}
+    return bool(known) and {k: known.get(k) for k in about} == about
+
+
 def kept_embeddings(
     path,  # What `embed_raw` takes
     model,  # As in `embed_raw`
     kept: Path,  # File `.npy` of an unfinished folder; beside it a `.json` says of what they are
 ) -> np.ndarray:  # Unit rows, float32 (n, features)
-    "Embeddings that this run, an unfinished or the last finished one of this folder has made."
+    "Embeddings of this run, which goes on where an unfinished one stopped, or of the last finished one."
     about = dict(of=marks_of(path), model=None if model is None else marks_of(model))
     written = kept.parent.parent / kept.name
     for place in (kept, written):
-        note = place.with_suffix(".json")
-        known = read_json(note) if note.is_file() and place.is_file() else {}
-        if {k: known.get(k) for k in about} == about and known.get("sha256") == file_digest(place):
+        if _known(place, about | dict(sha256=place.is_file() and file_digest(place))):
             kept.parent.mkdir(parents=True, exist_ok=True)
-            for file in (place, note) if place != kept else ():
+            for file in (place, place.with_suffix(".json")) if place != kept else ():
                 shutil.copyfile(file, kept.parent / file.name)
             return np.load(kept, mmap_mode="r")
-    x = embed_raw(path, model)
-    with atomic_path(kept) as part, open(part, "wb") as out:
-        np.save(out, x)
+    items, embed = embedder(path, model)
+    features = np.shape(embed(items[:1]))[1]
+    if not _known(kept, about | dict(sha256=None)):
+        kept.unlink(missing_ok=True)
+        write_atomic(kept.with_suffix(".json"), json.dumps(about))
+    write_rows(kept, (len(items), features), np.float32, partial(_pieces, items, embed), _PIECE)
     write_atomic(kept.with_suffix(".json"), json.dumps(about | dict(sha256=file_digest(kept))))
-    print(f"{len(x):,} embeddings: {written}", file=sys.stderr)
-    return x
+    print(f"{len(items):,} embeddings: {written}", file=sys.stderr)
+    return np.load(kept, mmap_mode="r")
 
 
 def user_embeddings(

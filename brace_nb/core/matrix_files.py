@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import numpy as np
 from .files import check_expansion, existing_file, malformed
 
 # %% auto #0
-__all__ = ['MATRIX_FORMATS', 'read_arrays', 'MatrixFile', 'open_matrix']
+__all__ = ['MATRIX_FORMATS', 'read_arrays', 'MatrixFile', 'open_matrix', 'write_rows']
 
 # %% ../../nbs/0_core/02_matrix_files.ipynb #99e55a9c
 def _is_list(kind):
@@ -327,3 +328,27 @@ def open_matrix(
     if path.suffix not in _OPEN:
         raise ValueError(f"embeddings must be one of {', '.join(_OPEN)}; got {path.name}.")
     return _OPEN[path.suffix](path, key)
+
+# %% ../../nbs/0_core/02_matrix_files.ipynb #11c40002
+def write_rows(
+    path,  # File `.npy`, which may hold the first rows already
+    shape: tuple,  # Of the whole matrix, (n, D)
+    kind,  # Its dtype
+    pieces: Callable,  # Called with the number of rows that are there -> the next rows, piece by piece
+    step: int,  # Rows of a piece; what an interrupted run has left of one is made again
+) -> None:
+    "Write a matrix piece by piece."
+    head, row = io.BytesIO(), shape[1] * np.dtype(kind).itemsize
+    np.lib.format.write_array_header_1_0(
+        head, dict(descr=np.dtype(kind).str, fortran_order=False, shape=shape)
+    )
+    with open(path, "ab") as out:
+        if out.tell() < head.tell():
+            out.truncate(0)
+            out.write(head.getvalue())
+        there = (out.tell() - head.tell()) // row
+        there = there if there == shape[0] else there // step * step
+        out.truncate(head.tell() + there * row)
+        for part in pieces(there):
+            out.write(np.ascontiguousarray(part, kind).data)
+            out.flush()
