@@ -97,9 +97,10 @@ def test_texts_of_codes():
 
 
 def programs():
-    "The folder of PostgreSQL's programs, or None."
-    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb")) or [shutil.which("initdb")]
-    return Path(found[-1]).parent if found[-1] else None
+    "The folder of PostgreSQL's programs, or None: those of the path, else the newest of Debian."
+    known = [shutil.which("initdb"), *sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), reverse=True)]
+    folders = [Path(path).resolve().parent for path in known if path]
+    return next((folder for folder in folders if (folder / "psql").is_file()), None)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def in_postgresql(psql, name, more=""):
     texts = [literal(text, recipe["query"]) for text in code_literals(codes, recipe["query"])]
     rows = ",".join(f"({i},{text})" for i, text in enumerate(texts))
     create = recipe["create"].format(dim=DIM)
-    fill = f"DROP TABLE IF EXISTS code; {create} INSERT INTO code VALUES {rows};"
+    fill = f"DROP TABLE IF EXISTS code;\n{create}\nINSERT INTO code VALUES {rows};"
     psql("SET client_min_messages = error;" + fill + more)
     found = []
     for text in code_literals(asked, recipe["query"]):
@@ -172,6 +173,19 @@ def test_postgresql_bit_strings(psql):
 def test_postgresql_pgvector(psql):
     has(psql, "vector")
     same(*in_postgresql(psql, "postgresql pgvector"))
+
+
+def test_postgresql_pgvector_by_its_index(psql):
+    "The index is used, and finds as similar codes as there are for nine places of ten."
+    has(psql, "vector")
+    psql("ALTER ROLE me SET enable_seqscan = off;")
+    name = "postgresql pgvector, by its index"
+    found, wanted = in_postgresql(psql, name)
+    good = [s >= best[-1][1] - 1e-9 for rows, best in zip(found, wanted) for _, s in rows]
+    assert len(good) == 12 * TOP and np.mean(good) >= 0.9
+    plan = RECIPES[name]["search"].replace(":query", f"B'{'01' * (DIM // 2)}'").replace(":k", "3")
+    assert "Index Scan using code_code_idx" in psql(f"EXPLAIN {plan};")
+    psql("ALTER ROLE me RESET enable_seqscan;")
 
 
 def test_postgresql_reads_a_csv_file_of_codes(psql):
