@@ -440,7 +440,7 @@ EXAMPLES = {
 LEFT_OUT = {
     "core": {
         "atomic_path check_expansion check_seal check_sums existing_file file_digest malformed": "files",
-        "naming open_matrix write_sums": "files",
+        "held_alone naming open_matrix write_sums": "files",
         "read_arrays read_json read_yaml reading save_tensors write_atomic": "files",
         "ArrayRule array booleans finite floats function ids integers labels list_of many one_of": "rules",
         "tensor tensors text within": "rules; the other parts are called with what they refuse",
