@@ -157,7 +157,8 @@ def _sparse_pairs(entries, sign):
             "entries of a sparse cost must be finite; got NaN or infinity. Leave them out instead."
         )
     shift = 1 - weight.min() if len(weight) else 1.0  # SciPy does not take zeros; every pair gains the same
-    positive = coo_array((weight + shift, (entries.row, entries.col)), shape=entries.shape).tocsr()
+    cells = entries.row.astype(np.int32), entries.col.astype(np.int32)  # SciPy 1.14 takes no others
+    positive = coo_array((weight + shift, cells), shape=entries.shape).tocsr()
     try:
         return min_weight_full_bipartite_matching(positive)
     except ValueError as error:
