@@ -594,6 +594,24 @@ def test_a_folder_has_one_writer_at_a_time(tmp_path):
     assert "codes.npy" in check_sums(tmp_path / "out")
 
 
+def test_a_folder_is_held_from_the_first_embedding_on(tmp_path, monkeypatch):
+    "What a second run embeds would else lie among the files of the first."
+    texts = tmp_path / "docs.txt"
+    texts.write_text("".join(f"text {i}\n" for i in range(300)))
+    how, held = dict(target=tmp_path / "out", preset="sign", bits=16), []
+
+    def embed(lines):
+        with pytest.raises(RuntimeError, match="another run writes into .*out"):
+            encode_files(texts, **how)
+        held.append(len(lines))
+        return numbered_rows(lines)
+
+    known = "brace_nb.codes.texts_and_pictures.embedder"
+    monkeypatch.setattr(known, lambda p, m=None: (Path(p).read_text().splitlines(), embed))
+    encode_files(texts, **how)
+    assert held == [1, 300] and "embeddings.npy" in check_sums(tmp_path / "out")
+
+
 def test_a_folder_in_the_way_is_named_before_anything_is_fitted(tmp_path):
     (path,) = write(tmp_path, ".npy", a=made_embeddings(300, 24))
     (tmp_path / "out/codes.npy").mkdir(parents=True)

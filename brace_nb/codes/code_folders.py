@@ -14,7 +14,7 @@ import numpy as np
 from .code_encoder import CodeEncoder
 from .code_formats import CODE_FORMATS, ENCODER_FILE, load_codes, save_codes
 from ..core import check_sums, read_json, write_atomic, write_sums
-from ..core.files import SUMS, file_digest, held_alone, reading
+from ..core.files import SUMS, file_digest, reading
 from ..core.matrix_files import write_rows
 
 # %% auto #0
@@ -90,25 +90,24 @@ def write_folder(
     names = [ENCODER_FILE, *(name + suffix for name in sides), *beside, _REPORT]
     check_target(target, (*names, SUMS))
     plan = json.loads(json.dumps(plan | dict(form=form), default=str))
-    with held_alone(target):
-        _discard_another(work, plan, beside)
-        if not (work / SUMS).is_file():  # else only the moving is left
-            model, report = _fitted(work, fit)
-            work.mkdir(parents=True, exist_ok=True)
-            write_atomic(work / "plan.json", json.dumps(plan))
-            model.save(work / ENCODER_FILE)
-            report["files"] = [str(target / name) for name in names]
-            write_atomic(work / _REPORT, json.dumps(report, indent=1))
-            total = sum(len(x) for x, _ in sides.values())
-            with tqdm(total=total, unit="row", unit_scale=True, disable=None) as bar:
-                for name, (x, modality) in sides.items():
-                    _write_codes(work / (name + suffix), model, x, modality, form, bar)
-            write_sums(work, names)
-        for name in (*names, SUMS):
-            if (work / name).is_file():
-                (work / name).replace(target / name)
-        shutil.rmtree(work)
-        return read_json(target / _REPORT)
+    _discard_another(work, plan, beside)
+    if not (work / SUMS).is_file():  # else only the moving is left
+        model, report = _fitted(work, fit)
+        work.mkdir(parents=True, exist_ok=True)
+        write_atomic(work / "plan.json", json.dumps(plan))
+        model.save(work / ENCODER_FILE)
+        report["files"] = [str(target / name) for name in names]
+        write_atomic(work / _REPORT, json.dumps(report, indent=1))
+        total = sum(len(x) for x, _ in sides.values())
+        with tqdm(total=total, unit="row", unit_scale=True, disable=None) as bar:
+            for name, (x, modality) in sides.items():
+                _write_codes(work / (name + suffix), model, x, modality, form, bar)
+        write_sums(work, names)
+    for name in (*names, SUMS):
+        if (work / name).is_file():
+            (work / name).replace(target / name)
+    shutil.rmtree(work)
+    return read_json(target / _REPORT)
 
 
 def _fitted(work, fit):

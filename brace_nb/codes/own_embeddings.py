@@ -20,7 +20,7 @@ from .index import nearest
 from .pairing import index_pairs, unit_rows
 from .texts_and_pictures import is_raw, marks_of, raw_items, user_embeddings
 from .unseen import hits_interval
-from ..core import as_tensor, checked, count, one_of, share, size
+from ..core import as_tensor, checked, count, held_alone, one_of, share, size
 from ..core.repeats import equal_partners, equal_rows
 from ..foundations.tuples import MODALITIES
 
@@ -311,8 +311,8 @@ def encode_files(
     model=None,  # Folder of a sentence encoder or file of CLIP weights, for texts and pictures
 ) -> dict:  # The report, which is also written
     "Fit encoders of codes to embeddings, measure them on rows they did not see, encode all by the best."
-    options = {k: v for k, v in (("dim", bits), ("most", active)) if v is not None}
-    options |= dict(seed=seed, normalize=True)
+    options = dict(dim=bits, most=active, seed=seed, normalize=True)
+    options = {k: v for k, v in options.items() if v is not None}
     one, files = texts is None, [path for path in (images, texts) if path is not None]
     _check_lengths(ks)
     check_form(preset, form)
@@ -321,21 +321,21 @@ def encode_files(
     if over := {Path(target, f"{n}.npy").resolve() for n in names} & {Path(p).resolve() for p in files}:
         raise ValueError(f"{over.pop()} is read and would be written over. Choose another folder (--out).")
     kept = [Path(target, UNFINISHED, f"{n}embeddings.npy") for n in ([""] if one else ["image_", "text_"])]
-    x, *rest = (user_embeddings(path, key, model, place) for path, key, place in zip(files, keys, kept))
-    y = x if one else rest[0]
-    pairs = _pairs(owner, x, y)
-    check_preset(preset, one, epochs, bits, active, x.shape[1])
-    ways = ways_to_code(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs), form)
-    same = [equal_rows(x), equal_rows(y)] if not one else [np.arange(len(x))] * 2
-    sides = {name: (x, "image") if name != "texts" else (y, "text") for name in names}
-    asked = dict(preset=preset, epochs=epochs, held=held, ks=ks, keys=keys, model=model)
-    asked |= dict(owner=pairs[:, 0].tolist() if owner is not None else None)
-    asked |= options | dict(files=[mark for path in files for mark in marks_of(path)])
-    fit = partial(_made, x, y, same, pairs, ways, options, one, held, form, ks)
-    raw = [
-        place.with_suffix(end).name for place, p in zip(kept, files) if is_raw(p) for end in (".npy", ".json")
-    ]
-    return write_folder(target, sides, asked, fit, form, tuple(raw))
+    raw = [place.name for place, path in zip(kept, files) if is_raw(path)]
+    raw += [name.replace(".npy", ".json") for name in raw]
+    with held_alone(target):
+        x, *rest = (user_embeddings(path, key, model, place) for path, key, place in zip(files, keys, kept))
+        y = x if one else rest[0]
+        pairs = _pairs(owner, x, y)
+        check_preset(preset, one, epochs, bits, active, x.shape[1])
+        ways = ways_to_code(preset, one, epochs, options, (x.shape[1], y.shape[1]), len(pairs), form)
+        same = [equal_rows(x), equal_rows(y)] if not one else [np.arange(len(x))] * 2
+        sides = {name: (x, "image") if name != "texts" else (y, "text") for name in names}
+        asked = dict(preset=preset, epochs=epochs, held=held, ks=ks, keys=keys, model=model)
+        asked |= dict(owner=pairs[:, 0].tolist() if owner is not None else None)
+        asked |= options | dict(files=[mark for path in files for mark in marks_of(path)])
+        fit = partial(_made, x, y, same, pairs, ways, options, one, held, form, ks)
+        return write_folder(target, sides, asked, fit, form, tuple(raw))
 
 # %% ../../nbs/2_codes/10_own_embeddings.ipynb #9b330f1a
 def report_lines(
